@@ -82,7 +82,7 @@ class AgentSource:
             return OfferedTool(t.Tool(name=name, input_schema=tool.tool_def.parameters_json_schema))
         offered = describe_tool(declared)
         here = {"name": name, "description": tool.tool_def.description}
-        return offered._replace(listed=offered.listed.model_copy(update=here))
+        return offered._replace(definition=offered.definition.model_copy(update=here))
 
     async def run(self, call: ToolCall, reply: str) -> LoopOutcome:
         """Runs a call by the executor of its toolset."""

@@ -116,7 +116,7 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
         format: Of `--explain`.
         choices: How it is served.
     """
-    need_extra()
+    check_extra()
     if sum(map(bool, (command, url, config))) != 1:
         raise CycloptsError(msg="give one of these: -- and the command of a server, --url, or --config")
     from handrail.adapters.mcp.connection import McpServer  # noqa: PLC0415 - needs the extra, which has been checked
@@ -156,7 +156,7 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
         target: An agent file; or a module or file and a name in it, such as desk/tools.py:TOOLS.
         choices: How they are served.
     """
-    need_extra()
+    check_extra()
     from handrail.adapters.mcp.tool_server import ToolServer  # noqa: PLC0415 - needs the extra, which is there
 
     if target.endswith(".agent"):
@@ -184,7 +184,7 @@ async def _serve_agent(agent: LoadedAgent, session: Session, choices: ServerChoi
         await _serve(ToolServer(source, **options), choices)
 
 
-def need_extra() -> None:
+def check_extra() -> None:
     """Makes sure that the extra `mcp` is installed."""
     if missing := [name for name in ("mcp", "ruamel", "jsonschema", "uvicorn") if find_spec(name) is None]:
         raise ImportError(f'MCP needs {" and ".join(missing)}, not installed here: pip install "handrail[mcp]"')
@@ -286,7 +286,7 @@ _COLUMNS = tuple(Field[_Row](name, itemgetter(name)) for name in ("tool", "serve
 
 def _rows(section: Any, policies: Sequence[ToolPolicy]) -> Generator[_Row]:  # noqa: ANN401 - of the extra
     for tool in section.tools:
-        _, source = section.settings.effect(section.listed[tool.name])
+        _, source = section.settings.effect(section.definitions[tool.name])
         verdict = "allow: there are no rules"
         if policies:
             policy: Any = policies[0]

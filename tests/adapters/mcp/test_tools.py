@@ -12,8 +12,8 @@ import pytest
 from mcp import Client
 
 from handrail.adapters.mcp import AskTool, McpConnection, McpToolsSection, ToolSettings
-from handrail.adapters.mcp.hints import effect_hints, hinted_effect, proves_nothing_done
-from handrail.adapters.mcp.tools import read_content, read_result, tool_name
+from handrail.adapters.mcp.hints import hinted_effect, make_hints, proves_nothing_done
+from handrail.adapters.mcp.tools import parse_content, parse_result, tool_name
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.prompt.signature import Effect
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize("effect", ["read", "state", "external"])
 def test_hints_of_an_effect_are_read_as_the_same_effect(effect: Effect) -> None:
     """What a server of Handrail's declares, a proxy in front of it reads back."""
-    assert hinted_effect(effect_hints(effect)) == effect
+    assert hinted_effect(make_hints(effect)) == effect
 
 
 def test_errors_prove_that_nothing_was_done_by_their_code_alone() -> None:
@@ -86,19 +86,19 @@ BLOCKS: dict[str, tuple[dict[str, Any], str]] = {
 def test_content_becomes_texts_and_parts(name: str) -> None:
     """Every kind of block that the protocol has."""
     block, expected = BLOCKS[name]
-    texts, parts = read_content([block])
+    texts, parts = parse_content([block])
     assert [*texts, *map(str, parts)] == [expected]
 
 
 def test_result_of_the_server_that_failed_is_a_failed_result() -> None:
     """A failure without a text gets one."""
-    result = read_result("pay", {"content": [], "isError": True}, lambda _: None)
+    result = parse_result("pay", {"content": [], "isError": True}, lambda _: None)
     assert (result.success, result.message) == (False, "pay failed")
 
 
 def test_structured_content_without_text_is_shown_as_json() -> None:
     """The model reads it, and the value keeps its structure."""
-    result = read_result("look", {"content": [], "structuredContent": {"a": "é"}}, lambda _: None)
+    result = parse_result("look", {"content": [], "structuredContent": {"a": "é"}}, lambda _: None)
     assert (result.render(), result.value) == ('{"a": "é"}', {"a": "é"})
 
 

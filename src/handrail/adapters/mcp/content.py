@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import mcp_types as t
 
 from handrail.adapters.loop import tool_description
-from handrail.adapters.mcp.hints import effect_hints
+from handrail.adapters.mcp.hints import make_hints
 from handrail.errors import DumpError
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart, shown_schema
@@ -25,23 +25,23 @@ _OWN_BLOCKS: Final = {"image", "audio"}  # the kinds of files that MCP has a blo
 class OfferedTool(NamedTuple):
     """A tool as clients see it; `wraps` is true if its value is the field `result` of the structured content."""
 
-    listed: t.Tool
+    definition: t.Tool
     wraps: bool = False
 
 
 def describe_tool(tool: Tool[Any, Any]) -> OfferedTool:
     """A tool as it is declared."""
     idempotent = tool.idempotency is not None and tool.idempotency.has_key
-    hints = effect_hints(tool.effect) | ({"idempotentHint": True} if idempotent else {})
+    hints = make_hints(tool.effect) | ({"idempotentHint": True} if idempotent else {})
     schema, wraps = _output_schema(tool)
-    listed = t.Tool(
+    definition = t.Tool(
         name=tool.name,
         description=tool_description(tool),
         input_schema=tool.parameters_schema,
         output_schema=schema,
         annotations=t.ToolAnnotations.model_validate(hints),
     )
-    return OfferedTool(listed, wraps)
+    return OfferedTool(definition, wraps)
 
 
 def _output_schema(tool: Tool[Any, Any]) -> tuple[dict[str, Any] | None, bool]:
@@ -63,7 +63,7 @@ def write_result(message: ToolMessage, offered: OfferedTool | None) -> dict[str,
     if not message.success:
         return result
     value = message.result.value
-    if offered is None or offered.listed.output_schema is None:
+    if offered is None or offered.definition.output_schema is None:
         return {**result, "structuredContent": value} if is_object(value) and not message.is_cut else result
     try:
         structured = {"result": dump(value)} if offered.wraps else dump(value)
@@ -87,6 +87,6 @@ def content_block(part: ContentPart) -> dict[str, Any]:
     return {"type": "resource", "resource": resource}
 
 
-def refusal(text: str) -> dict[str, Any]:
+def write_refusal(text: str) -> dict[str, Any]:
     """The answer to a call that was not run, or was stopped."""
     return {"resultType": "complete", "content": [{"type": "text", "text": text}], "isError": True}

@@ -55,7 +55,7 @@ def hinted_effect(annotations: object) -> Effect | None:
     return "external" if open_world is True else None
 
 
-def effect_hints(effect: Effect) -> dict[str, Any]:
+def make_hints(effect: Effect) -> dict[str, Any]:
     """The hints of a tool of Handrail's, of which `hinted_effect` infers the same effect."""
     return dict(_HINTS[effect])
 

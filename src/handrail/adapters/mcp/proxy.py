@@ -15,7 +15,7 @@ import mcp_types as t
 
 from handrail.adapters.mcp.connection import McpConnection
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.hints import effect_hints
+from handrail.adapters.mcp.hints import make_hints
 from handrail.adapters.mcp.section import McpToolsSection
 from handrail.adapters.mcp.settings import ConfiguredServer
 from handrail.adapters.mcp.source import ExecutorSource
@@ -75,8 +75,10 @@ async def open_proxy(
         executor = stack.enter_context(ToolExecutor(prompt=prompt, session=session))
 
         def describe(tool: Tool[Any, Any]) -> OfferedTool:
-            listed = next((section.listed[tool.name] for section in sections if tool.name in section.listed), None)
-            return describe_tool(tool) if listed is None else OfferedTool(_as_here(listed, tool))
+            definition = next(
+                (section.definitions[tool.name] for section in sections if tool.name in section.definitions), None
+            )
+            return describe_tool(tool) if definition is None else OfferedTool(_as_here(definition, tool))
 
         instructions = "\n\n".join(filter(None, (section.connection.instructions for section in sections)))
         options = {"instructions": instructions, **options}
@@ -86,10 +88,10 @@ async def open_proxy(
         yield proxy
 
 
-def _as_here(listed: t.Tool, tool: Tool[Any, Any]) -> t.Tool:
+def _as_here(definition: t.Tool, tool: Tool[Any, Any]) -> t.Tool:
     here = {
         "name": tool.name,
         "input_schema": tool.parameters_schema,
-        "annotations": t.ToolAnnotations.model_validate(effect_hints(tool.effect)),
+        "annotations": t.ToolAnnotations.model_validate(make_hints(tool.effect)),
     }
-    return listed.model_copy(update=here)
+    return definition.model_copy(update=here)

@@ -118,11 +118,11 @@ def read_state(params: t.CallToolRequestParams) -> tuple[str, dict[str, ClientAn
     read = {name: ClientAnswer(**answer) for name, answer in answers.items()}
     for name, response in (params.input_responses or {}).items():
         if isinstance(response, t.ElicitResult):
-            read[name] = read_answer(response)
+            read[name] = parse_answer(response)
     return reply, read
 
 
-def read_answer(result: t.ElicitResult) -> ClientAnswer:
+def parse_answer(result: t.ElicitResult) -> ClientAnswer:
     """An answer, as the client has sent it."""
     return ClientAnswer(result.action, dict(result.content or {}))
 
@@ -200,7 +200,7 @@ async def ask_in_call(context: Any, question: ClientQuestion) -> ClientAnswer:  
         result = await context.session.elicit_form(question.message, dict(question.schema), context.request_id)
     except MCPError:
         return ClientAnswer("cancel")
-    return read_answer(result)
+    return parse_answer(result)
 
 
 def sealed(key: bytes, audience: str) -> RequestStateBoundary:

@@ -28,7 +28,7 @@ class McpToolsSection(Section[None]):
         settings: what is declared about the tools; hints of the server decide the rest.
         description: guidance for the model.
         connection: the connection to the server.
-        listed: the tools as the server lists them, by the names that they have here.
+        definitions: the tools as the server lists them, by the names that they have here.
 
     Raises:
         McpServerError: the server cannot be started.
@@ -43,7 +43,7 @@ class McpToolsSection(Section[None]):
     title: str = "Tools of a server"
     tools: Sequence[Tool[Any, Any]] = field(init=False)
     connection: McpConnection = field(init=False, repr=False)
-    listed: Mapping[str, t.Tool] = field(init=False, repr=False)
+    definitions: Mapping[str, t.Tool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         connection = self.server
@@ -56,15 +56,15 @@ class McpToolsSection(Section[None]):
 
     def _take_tools(self) -> None:
         tools = make_tools(self.connection, self.settings)
-        listed = {tools[one.name].name: one for one in self.connection.tools if one.name in tools}
-        object.__setattr__(self, "listed", listed)
+        definitions = {tools[one.name].name: one for one in self.connection.tools if one.name in tools}
+        object.__setattr__(self, "definitions", definitions)
         object.__setattr__(self, "tools", tuple(tools.values()))
 
     @override
     def is_claim(self, tool: str) -> bool:
         """True if hints of the server alone say that a tool only reads."""
-        listed = self.listed.get(tool)
-        return listed is not None and self.settings.effect(listed) == ("read", "hints")
+        definition = self.definitions.get(tool)
+        return definition is not None and self.settings.effect(definition) == ("read", "hints")
 
     @override
     def body_template(self) -> str:

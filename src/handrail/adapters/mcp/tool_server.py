@@ -36,7 +36,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail import __version__
 from handrail.adapters.loop import LoopOutcome
 from handrail.adapters.mcp.connection import KEY
-from handrail.adapters.mcp.content import refusal, write_result
+from handrail.adapters.mcp.content import write_refusal, write_result
 from handrail.adapters.mcp.questions import (
     CLIENT_CALL,
     ClientCall,
@@ -164,14 +164,14 @@ class ToolServer:
         if not is_modern(context.protocol_version):
             self._listeners.append(context.session)
         tools = await self._find(_principal()).tools()
-        return t.ListToolsResult(tools=[self._listed(offered.listed) for offered in tools.values()])
+        return t.ListToolsResult(tools=[self._with_session(offered.definition) for offered in tools.values()])
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         # For the check of headers, for which the SDK would list all tools in each call over HTTP.
         offered = self._find(_principal()).current_tools.get(name)
-        return None if offered is None else offered.listed.input_schema
+        return None if offered is None else offered.definition.input_schema
 
-    def _listed(self, tool: t.Tool) -> t.Tool:
+    def _with_session(self, tool: t.Tool) -> t.Tool:
         if not (name := self._session_argument):
             return tool
         about = {"type": "string", "description": "Names your session: a word that you choose, the same in each call."}
@@ -185,7 +185,7 @@ class ToolServer:
     async def _call_tool(self, context: ServerRequestContext[Any, Any], params: t.CallToolRequestParams) -> Any:  # noqa: ANN401 - a result as JSON
         name = params.name
         if self._free <= 0:
-            return refusal(f"{name} was not run: too many calls run at the same time. Call it again later.")
+            return write_refusal(f"{name} was not run: too many calls run at the same time. Call it again later.")
         self._free -= 1
         try:
             if self._call_seconds is None:
@@ -195,7 +195,7 @@ class ToolServer:
         except MCPError:
             raise
         except Exception as error:  # noqa: BLE001 - a client of an older version would read its text
-            return refusal(self._explain(name, error))
+            return write_refusal(self._explain(name, error))
         finally:
             self._free += 1
 
@@ -229,9 +229,9 @@ class ToolServer:
             if question is None or not asks:
                 hint = self._approve_hint.replace("{session}", source.session.session_id)
                 hint = hint.replace("{call}", str(client_call.ref))
-                return refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
+                return write_refusal(" ".join(filter(None, (f"{call.name} has not run yet: {outcome}.", hint))))
             if question.id in client_call.answers:
-                return refusal(f"{call.name} has not run yet: the question was closed without an answer.")
+                return write_refusal(f"{call.name} has not run yet: the question was closed without an answer.")
             if is_modern(context.protocol_version):
                 request = t.ElicitRequest(params=question.params)
                 return t.InputRequiredResult(input_requests={question.id: request}, request_state=client_call.state)

@@ -131,34 +131,36 @@ def make_tools(connection: McpConnection, settings: ToolSettings = DEFAULT_SETTI
     """
     tools: dict[str, Tool[Any, Any]] = {}
     names: set[str] = set()
-    for listed in connection.tools:
-        if settings.only and not _names(settings.only, listed.name):
+    for definition in connection.tools:
+        if settings.only and not _names(settings.only, definition.name):
             continue
         try:
-            tool = _make_tool(connection, listed, settings)
+            tool = _make_tool(connection, definition, settings)
         except PromptValidationError as error:
-            _log.warning("the tool %s of %s is not offered: %s", listed.name, connection.server.name, error)
+            _log.warning("the tool %s of %s is not offered: %s", definition.name, connection.server.name, error)
             continue
         if tool.name in names:
-            _log.warning("the tool %s of %s is not offered: its name is taken", listed.name, connection.server.name)
+            _log.warning("the tool %s of %s is not offered: its name is taken", definition.name, connection.server.name)
             continue
         names.add(tool.name)
-        tools[listed.name] = tool
+        tools[definition.name] = tool
     return tools
 
 
-def _make_tool(connection: McpConnection, listed: t.Tool, settings: ToolSettings) -> Tool[Any, Any]:
-    effect, _ = settings.effect(listed)
-    call = _Call(connection, listed, effect, settings.forward_key.get(listed.name))
-    keys, ask = settings.keys.get(listed.name), settings.reconcile.get(listed.name)
+def _make_tool(connection: McpConnection, definition: t.Tool, settings: ToolSettings) -> Tool[Any, Any]:
+    effect, _ = settings.effect(definition)
+    call = _Call(connection, definition, effect, settings.forward_key.get(definition.name))
+    keys, ask = settings.keys.get(definition.name), settings.reconcile.get(definition.name)
     options: dict[str, Any] = {"effect": effect}
     if effect == "external" and ask is not None:
         options["effect"] = External(on_orphan="reconcile", reconcile=partial(call.reconcile, ask))
     if effect == "external" and keys is not None:
         options["idempotency"] = IdempotencyConfig(strategy="params", param_keys=keys)
     return Tool.from_json_schema(
-        name=tool_name(settings.prefix + listed.name),
-        description=shorten((listed.description or listed.title or listed.name).strip(), _LONGEST_DESCRIPTION),
+        name=tool_name(settings.prefix + definition.name),
+        description=shorten(
+            (definition.description or definition.title or definition.name).strip(), _LONGEST_DESCRIPTION
+        ),
         schema=call.schema,
         handler=call.run,
         concurrent=True,
@@ -177,17 +179,17 @@ def tool_name(name: str) -> str:
 class _Call:
     # The handler of one tool.
 
-    def __init__(self, connection: McpConnection, listed: t.Tool, effect: Effect, forward_key: str | None) -> None:
+    def __init__(self, connection: McpConnection, definition: t.Tool, effect: Effect, forward_key: str | None) -> None:
         self._connection = connection
-        self._listed = listed
+        self._definition = definition
         self._effect = effect
         self._forward_key = forward_key
-        self._fault: Callable[[object], str | None] = _fault_finder(listed.output_schema)
-        self.schema: dict[str, Any] = _without(listed.input_schema, forward_key)
+        self._fault: Callable[[object], str | None] = _fault_finder(definition.output_schema)
+        self.schema: dict[str, Any] = _without(definition.input_schema, forward_key)
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult[Any]:
         """Has the server run a call."""
-        name, key = self._listed.name, context.idempotency_key
+        name, key = self._definition.name, context.idempotency_key
         if self._forward_key is not None and key is not None:
             arguments = {**arguments, self._forward_key: key}
         try:
@@ -198,7 +200,7 @@ class _Call:
             raise
         if answer.get("resultType") == "input_required":
             raise EffectNotApplied(f"{name} asks for input before it acts, and questions of a server are not passed on")
-        return read_result(name, answer, self._fault)
+        return parse_result(name, answer, self._fault)
 
     async def reconcile(self, ask: AskTool, params: object, key: str) -> ToolResult[Any] | None:
         """The result of a call whose outcome is not known, by another tool; `None` if it has not happened."""
@@ -207,12 +209,12 @@ class _Call:
             return None
         if self._fault(value) is None:
             return ToolResult.ok(value)
-        return read_result(self._listed.name, {"structuredContent": value}, self._fault)
+        return parse_result(self._definition.name, {"structuredContent": value}, self._fault)
 
 
-def read_result(tool: str, answer: Mapping[str, Any], fault: Callable[[object], str | None]) -> ToolResult[Any]:
+def parse_result(tool: str, answer: Mapping[str, Any], fault: Callable[[object], str | None]) -> ToolResult[Any]:
     """The result of a tool, as the server has sent it; `fault` says why structured content does not fit its schema."""
-    texts, parts = read_content(answer.get("content", ()))
+    texts, parts = parse_content(answer.get("content", ()))
     text, value = "\n".join(texts), answer.get("structuredContent")
     if answer.get("isError") is True:
         return ToolResult[None].error("\n".join((text or f"{tool} failed", *map(str, parts))))
@@ -224,7 +226,7 @@ def read_result(tool: str, answer: Mapping[str, Any], fault: Callable[[object], 
     return ToolResult.ok(value, text, exclude_value_from_context=True, parts=parts)
 
 
-def read_content(blocks: object) -> tuple[list[str], list[ContentPart]]:
+def parse_content(blocks: object) -> tuple[list[str], list[ContentPart]]:
     """The texts of content blocks, and their files as parts."""
     texts: list[str] = []
     parts: list[ContentPart] = []
@@ -246,7 +248,7 @@ async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str
     own = cast("Mapping[str, Any]", params)  # a tool whose schema is data has a mapping
     arguments = {name: key if source == "$key" else own.get(source) for name, source in ask.arguments.items()}
     answer = await connection.call(ask.tool, arguments)
-    texts, _ = read_content(answer.get("content", ()))
+    texts, _ = parse_content(answer.get("content", ()))
     if answer.get("isError") is True:
         raise EffectUncertain(f"{ask.tool} failed: {' '.join(texts)}")
     found: object = answer.get("structuredContent")
