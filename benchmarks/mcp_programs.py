@@ -1,10 +1,12 @@
 """The processes of the group `mcp`: a bare server of the SDK, a server of Handrail, and the client of both.
 
     python -m benchmarks.mcp_programs (bare | server) [PORT]
-    python -m benchmarks.mcp_programs client FOLDER BARE_URL SERVER_URL PROXY_URL
+    python -m benchmarks.mcp_programs relay BARE_URL PORT
+    python -m benchmarks.mcp_programs client FOLDER BARE_URL SERVER_URL PROXY_URL RELAY_URL
 
-A server without a port speaks over its standard input and output. The client is a worker as `benchmarks.probe`: it
-reads lines `CASE CALLS`, and answers with the microseconds of a call.
+A server without a port speaks over its standard input and output. The relay passes each call to a client of the SDK,
+and does nothing else: no proxy that the SDK serves, and that calls through the SDK, can take less. The client is a
+worker as `benchmarks.probe`: it reads lines `CASE CALLS`, and answers with the microseconds of a call.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import asyncio
 import os
 import sys
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -68,7 +71,29 @@ def _serve(kind: str, port: str | None) -> None:
         asyncio.run(_serve_bare(bare) if kind == "bare" else serve_stdio(ToolServer(executor)))
 
 
-async def _call(folder: str, bare_url: str, server_url: str, proxy_url: str) -> None:
+def _relay(url: str, port: str) -> None:
+    clients: list[Client] = []
+
+    async def call_tool(_: object, params: t.CallToolRequestParams) -> t.CallToolResult:
+        result = await clients[0].session.call_tool(params.name, params.arguments)
+        assert isinstance(result, t.CallToolResult)
+        return result
+
+    relay: Server[Any] = Server("relay", version="1", on_list_tools=_list_tools, on_call_tool=call_tool)
+    app = relay.streamable_http_app()
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(of: Any) -> AsyncGenerator[Any]:  # noqa: ANN401 - the application
+        async with Client(url) as client, inner(of) as state:
+            clients.append(client)
+            yield state
+
+    app.router.lifespan_context = lifespan
+    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
+
+
+async def _call(folder: str, *urls: str) -> None:
     """Be the client: connect to every server, then make the calls that are asked for."""
     proxy = ("-m", "handrail", "proxy", "--env", "PYTHONPATH")
     bare, own = (("-m", "benchmarks.mcp_programs", kind) for kind in ("bare", "server"))
@@ -87,9 +112,10 @@ async def _call(folder: str, bare_url: str, server_url: str, proxy_url: str) -> 
             cases.BARE_STDIO: (direct, "look", cases.CALLERS),
             cases.SERVER_STDIO: (await connect(*own), "look", cases.CALLERS),
             cases.PROXY_STDIO: (await connect(*proxy, *behind), "look", cases.CALLERS),
-            cases.BARE_HTTP: (await connect(bare_url), "look", cases.CALLERS),
-            cases.SERVER_HTTP: (await connect(server_url), "look", cases.CALLERS),
-            cases.PROXY_HTTP: (await connect(proxy_url), "look", cases.CALLERS),
+            **{
+                name: (await connect(url), "look", cases.CALLERS)
+                for name, url in zip(cases.OVER_HTTP, urls, strict=True)
+            },
             cases.ALONE: (direct, "look", 1),
             cases.ALONE_READ: (stored, "look", 1),
             cases.ALONE_EXTERNAL: (stored, "pay", 1),
@@ -118,5 +144,7 @@ if __name__ == "__main__":
     kind, *arguments = sys.argv[1:]
     if kind == "client":
         asyncio.run(_call(*arguments))
+    elif kind == "relay":
+        _relay(*arguments)
     else:
         _serve(kind, arguments[0] if arguments else None)

@@ -29,6 +29,8 @@ PROXY_STDIO = "proxy of the bare server, stdio"
 BARE_HTTP = "bare server of the SDK, HTTP"
 SERVER_HTTP = "server of Handrail, HTTP"
 PROXY_HTTP = "proxy of the bare server, HTTP"
+RELAY_HTTP = "relay of the bare server by the SDK alone, HTTP"
+OVER_HTTP = (BARE_HTTP, SERVER_HTTP, PROXY_HTTP, RELAY_HTTP)
 ALONE = "bare server of the SDK, stdio, one call at a time"
 ALONE_READ = "proxy with SQLite (full), stdio, a call that reads"
 ALONE_EXTERNAL = "proxy with SQLite (full), stdio, an external call"
@@ -46,7 +48,7 @@ LIMITS = (
 )
 
 _ROOT = Path(__file__).parents[1]
-_TOGETHER = (BARE_STDIO, SERVER_STDIO, PROXY_STDIO, BARE_HTTP, SERVER_HTTP, PROXY_HTTP)
+_TOGETHER = (BARE_STDIO, SERVER_STDIO, PROXY_STDIO, *OVER_HTTP)
 _ROUNDS, _IN_A_ROW = 9, 100
 _LONGEST_START = 30.0  # seconds
 
@@ -59,7 +61,9 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         bare = _served(opened, "-m", "benchmarks.mcp_programs", "bare")
         server = _served(opened, "-m", "benchmarks.mcp_programs", "server")
         proxy = _served(opened, "-m", "handrail", "proxy", "--url", bare, "--http")
-        client = Worker(_started(opened, "-m", "benchmarks.mcp_programs", "client", folder, bare, server, proxy))
+        relay = _served(opened, "-m", "benchmarks.mcp_programs", "relay", bare)
+        urls = (bare, server, proxy, relay)
+        client = Worker(_started(opened, "-m", "benchmarks.mcp_programs", "client", folder, *urls))
         together = {name: Block(CALLS, partial(client.time, name, CALLS)) for name in _TOGETHER}
         direct = Block(_IN_A_ROW, partial(client.time, ALONE, _IN_A_ROW))
         over = {name: partial(_over, client, name) for name in (ALONE_READ, ALONE_EXTERNAL)}
@@ -73,15 +77,10 @@ def _over(client: Worker, case: str) -> float:
 
 
 def _started(opened: ExitStack, *arguments: str) -> subprocess.Popen[str]:
-    """A process of this Python, which ends with the block, and so do the servers that it has started."""
+    """A process of this Python, whose standard input ends with the block; the client then ends its servers."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(_ROOT / "src"), str(_ROOT)))}
-    process = opened.enter_context(
-        subprocess.Popen(
-            [sys.executable, *arguments], cwd=_ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-    )
-    opened.callback(process.terminate)
-    return process
+    pipe, command = subprocess.PIPE, [sys.executable, *arguments]
+    return opened.enter_context(subprocess.Popen(command, cwd=_ROOT, env=env, stdin=pipe, stdout=pipe, text=True))
 
 
 def _served(opened: ExitStack, *arguments: str) -> str:
@@ -89,6 +88,7 @@ def _served(opened: ExitStack, *arguments: str) -> str:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     process = _started(opened, *arguments, str(port))
+    opened.callback(process.terminate)
     end = time.monotonic() + _LONGEST_START
     while True:
         with socket.socket() as probe:
