@@ -20,13 +20,17 @@ LATE: dict[str, frozenset[str]] = {"handrail.prompt.function_signature": frozens
 # The longest prefix counts; a module that none fits is core.
 EXTRAS: dict[str, frozenset[str]] = {
     "handrail.adapters": frozenset(),
+    "handrail.adapters.mcp": frozenset({"anyio", "httpx2", "mcp", "mcp_types", "starlette"}),
     "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai", "pydantic_graph"}),
     "handrail.agents": frozenset({"pydantic_ai", "ruamel"}),
+    "handrail.agents.serve": frozenset({"mcp_types", "pydantic_ai"}),
     "handrail.cli": frozenset({"cyclopts", "rich"}),
+    "handrail.cli.mcp": frozenset({"cyclopts", "uvicorn"}),
     "handrail.cli.agents.settings": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.cli.agents.run": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.contrib.tools.python": frozenset({"pydantic_monty"}),
     "handrail.serde.document": frozenset({"ruamel"}),
+    "handrail.serde.yaml_fields": frozenset({"ruamel"}),
     "handrail.serde.schema_codec": frozenset({"jsonschema", "referencing"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.view": frozenset({"rich"}),

@@ -25,6 +25,8 @@ STORED = """
 
 FACES = {
     "handrail": "ToolExecutor store tool",
+    "handrail.adapters.mcp": """AskTool ClientAnswer ExecutorSource HttpSettings McpConnection McpServer McpServerError
+        McpToolsSection ToolServer ToolSettings ask_client serve_stdio server""",
     "handrail.adapters.pydantic_ai": """HandrailCapability HandrailToolset PipelineCapability PromptResponse
         PydanticAIAdapter RUN_CONTEXT StoredHistory tool_context""",
     "handrail.agents": """AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 PAGE = DOCS / "how-to" / "mcp.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 FORM, REFUSAL = (unwrapped(block).rstrip() for block in re.findall(r"(?ms)^```text\n(.*?)^```$", TEXT))
-LINES: list[str] = "".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", TEXT)).splitlines()
+LINES = [str(line) for line in "".join(re.findall(r"(?ms)^```sh\n(.*?)^```$", TEXT)).splitlines()]
 PAYMENT = {"order": "A-1", "cents": 5}
 WITH_RULES = ["--rules", "approval.yaml"]
 HELLO = {

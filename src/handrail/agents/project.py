@@ -38,7 +38,7 @@ from pydantic import Field
 from handrail.agents.active_run import ShellConfig
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.modules import discover, forget_modules, import_modules, package_offers
-from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, resolve
+from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, ToolsetFactory, resolve
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.errors import (
@@ -189,10 +189,8 @@ class Project:
             for name, (where, _) in agents.items()
         ]
         if config.mcp is not None:
-            from handrail.agents.toolsets.mcp_servers import server_toolsets  # noqa: PLC0415 - needs the extra `mcp`
-
             try:
-                references += server_toolsets(folder / config.mcp, config.mcp.as_posix())
+                references += _server_toolsets(folder, config.mcp.as_posix())
             except DocumentError as problem:
                 problems.append(problem)
         try:
@@ -219,6 +217,15 @@ class Project:
             there = enumerated(sorted(self.agents), limit=_MOST_LISTED, near=name) or "none"
             raise AgentError(f"the project {self.folder} has no agent {name!r}.{hint} Its agents are: {there}.")
         return resolve(self.agents[agent], self.registry)
+
+
+def _server_toolsets(folder: Path, file: str) -> list[Entry]:
+    from handrail.adapters.mcp.section import SharedServer  # noqa: PLC0415 - needs the extra `mcp`
+    from handrail.adapters.mcp.settings import read_servers  # noqa: PLC0415
+
+    servers = [SharedServer(*configured) for configured in read_servers(folder / file, shown_as=file)]
+    factories = [(shared.server.name, ToolsetFactory(shared.make_section)) for shared in servers]
+    return [Entry(name, "toolset", factory, Origin("module", file)) for name, factory in factories]
 
 
 def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:

@@ -23,7 +23,7 @@ from handrail.adapters.mcp.content import OfferedTool, describe_tool
 from handrail.adapters.mcp.questions import client_approval
 from handrail.adapters.mcp.source import CallReports
 from handrail.agents.agent import LoadedAgent
-from handrail.agents.approval.decisions import Answer, record_decision, resolve_answer
+from handrail.agents.approval.decisions import Answer, GatedCall, record_decision, resolve_answer
 from handrail.agents.run.calls import OwnTool
 from handrail.agents.run.interface import RunOptions
 from handrail.agents.run.run import AgentRun
@@ -117,7 +117,7 @@ async def open_agent(agent: LoadedAgent, options: RunOptions) -> AsyncGenerator[
         AgentError: the agent cannot be run, or has a tool that only PydanticAI runs.
         BaseException: the error of entering a toolset.
     """
-    tree = await agent.begin_group(replace(options, asker=lambda _: Answer("later")))
+    tree = await agent.begin_group(replace(options, asker=_leave_open))
     tree.gate.can_wait = True  # also in memory: the client that waits is here
     try:
         await read_ahead(tree.session, DynamicAgent)
@@ -133,6 +133,10 @@ async def open_agent(agent: LoadedAgent, options: RunOptions) -> AsyncGenerator[
                 yield source
     finally:
         await tree.close()
+
+
+def _leave_open(_: GatedCall) -> Answer:
+    return Answer("later")
 
 
 def _refuse(*_request: object) -> ModelResponse:

@@ -10,14 +10,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib.util import find_spec
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import CycloptsError, Group, Parameter, validators
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
@@ -132,7 +132,7 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
             raise CycloptsError(msg=f"--env: {error}") from error
         server = McpServer(name=_server_name(command), command=command, url=url or "", env=variables)
         servers = (ConfiguredServer(server, ToolSettings()),)
-    with _session(choices, "proxy") as session:
+    with nullcontext(Session()) if explain else _session(choices, "proxy") as session:
         _run(_proxy(servers, session, choices, explain=explain, as_json=format == "json"))
     return DONE
 
@@ -302,17 +302,20 @@ def _load_prompt(target: str) -> Prompt[Any]:
             msg=f"{target!r} names no object; write a module or file, a colon and a name: tools.py:TOOLS"
         )
     value = _imported(module, name)
+    kind = type(value).__name__
     if isinstance(value, Prompt):
-        return value
+        prompt: Prompt[Any] = value
+        return prompt
     if isinstance(value, PromptTemplate):
-        return Prompt(value)
+        template: PromptTemplate[Any] = value
+        return Prompt(template)
     if isinstance(value, Section):
-        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=value.key, sections=[value]))
-    if isinstance(value, Sequence) and value and all(isinstance(item, Tool) for item in value):
-        return Prompt.from_tools(value)
-    raise CycloptsError(
-        msg=f"{target} is not a prompt, a section or a list of tools, but of type {type(value).__name__}"
-    )
+        section: Section[Any] = value
+        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=section.key, sections=[section]))
+    tools = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+    if tools and all(isinstance(one, Tool) for one in tools):
+        return Prompt.from_tools(tools)
+    raise CycloptsError(msg=f"{target} is not a prompt, a section or a list of tools, but of type {kind}")
 
 
 def _imported(module: str, name: str) -> object:

@@ -134,7 +134,11 @@ def with_tokens(sessions: dict[str, ExecutorSource]) -> Any:
 async def test_header_that_names_another_argument_than_the_body_is_refused() -> None:
     """A proxy on the way may decide by the header."""
     schema = {"type": "object", "properties": {"order": {"type": "string", "x-mcp-header": "Order"}}}
-    pay = Tool.from_json_schema(name="pay", description="Pays.", schema=schema, handler=lambda arguments: "paid")
+
+    def paid(_arguments: dict[str, Any]) -> str:
+        return "paid"
+
+    pay = Tool.from_json_schema(name="pay", description="Pays.", schema=schema, handler=paid)
     sent: list[str | None] = []
     other: list[str] = []
 

@@ -13,7 +13,7 @@ from handrail.adapters.mcp import McpServerError
 from handrail.agents import Project
 from tests.adapters.mcp.bank_server import Bank
 from tests.adapters.mcp.kit import BANK
-from tests.agents.kit import DONE, agent, desk, play, write
+from tests.agents.kit import DONE, agent, desk, play, refusal, write
 from tests.cli.desk import ENTRY
 from tests.wording import Wording
 
@@ -51,7 +51,7 @@ def test_agents_of_a_project_call_the_tools_of_a_server(tmp_path: Path) -> None:
 async def test_server_that_cannot_be_started_ends_the_run(tmp_path: Path, wording: Wording) -> None:
     """With the error of its connection."""
     project(tmp_path, {"bank": {"command": [sys.executable, "-c", "pass"]}})
-    with write_refusal(McpServerError, wording):
+    with refusal(McpServerError, wording):
         await play(desk(tmp_path, also=["bank"]), [DONE])
 
 

@@ -75,10 +75,10 @@ async def open_proxy(
         executor = stack.enter_context(ToolExecutor(prompt=prompt, session=session))
 
         def describe(tool: Tool[Any, Any]) -> OfferedTool:
-            definition = next(
-                (section.definitions[tool.name] for section in sections if tool.name in section.definitions), None
-            )
-            return describe_tool(tool) if definition is None else OfferedTool(_as_here(definition, tool))
+            for section in sections:
+                if (definition := section.definitions.get(tool.name)) is not None:
+                    return OfferedTool(_as_here(definition, tool))
+            return describe_tool(tool)
 
         instructions = "\n\n".join(filter(None, (section.connection.instructions for section in sections)))
         options = {"instructions": instructions, **options}

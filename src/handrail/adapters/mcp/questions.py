@@ -98,7 +98,7 @@ class ClientCall:
 
     ref: CallRef
     answers: dict[str, ClientAnswer]
-    report: Report = lambda *_: None
+    report: Report | None = None
 
     @property
     def state(self) -> str:

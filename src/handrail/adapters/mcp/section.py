@@ -1,7 +1,9 @@
-"""A section with the tools of an MCP server."""
+"""A section with the tools of an MCP server, for a prompt; and one for each run of an agent, over one connection."""
 
 from __future__ import annotations
 
+import atexit
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -13,6 +15,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail.adapters.mcp.connection import McpConnection, McpServer
 from handrail.adapters.mcp.tools import DEFAULT_SETTINGS, ToolSettings, make_tools
 from handrail.prompt import Section, Tool
+from handrail.runtime.execution import ASYNC
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,6 +84,28 @@ class McpToolsSection(Section[None]):
         """Ends the server, if the section has started it."""
         if not isinstance(self.server, McpConnection):
             self.connection.__exit__(kind, error, traceback)
+
+
+class SharedServer:
+    """A server as a toolset of agents: started with the first run that needs it, and ended with the process."""
+
+    def __init__(self, server: McpServer, settings: ToolSettings) -> None:
+        self.server = server
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._connection: McpConnection | None = None
+
+    async def make_section(self, _context: object) -> McpToolsSection:
+        """The section of one run."""
+        connection = await ASYNC.in_thread(self._connect)
+        return McpToolsSection(connection, settings=self._settings, title=self.server.name)
+
+    def _connect(self) -> McpConnection:
+        with self._lock:
+            if self._connection is None:
+                self._connection = McpConnection(self.server).__enter__()
+                atexit.register(self._connection.__exit__, None, None, None)
+            return self._connection
 
 
 def _as_server(server: McpServer | Sequence[str] | str, name: str) -> McpServer:

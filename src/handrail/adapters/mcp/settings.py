@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
 
@@ -126,7 +126,7 @@ def _configured(
     )
     timeout = None if table.timeout is None else timedelta(seconds=table.timeout)
     prefix = (f"{name}_" if several else "") if table.prefix is None else table.prefix
-    options = {name: getattr(table, name) for name in _SHARED} | {"timeout": timeout, "prefix": prefix}
+    options: dict[str, Any] = {name: getattr(table, name) for name in _SHARED} | {"timeout": timeout, "prefix": prefix}
     return ConfiguredServer(server, ToolSettings(**options))
 
 

@@ -53,7 +53,7 @@ class CallReports:
     @contextmanager
     def of_call(self, ref: CallRef) -> Generator[None]:
         """A block in which a call runs that a client has made."""
-        if (call := CLIENT_CALL.get()) is not None:
+        if (call := CLIENT_CALL.get()) is not None and call.report is not None:
             self._reports[ref] = call.report
         try:
             yield

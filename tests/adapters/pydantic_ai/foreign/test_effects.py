@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pydantic_ai import ModelRetry, Tool, ToolDefinition, ToolFailed, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.mcp.hints import ToolMetadata, hinted_effect, read_tool_metadata
+from handrail.adapters.mcp.hints import hinted_effect
+from handrail.adapters.pydantic_ai.foreign.calls import ToolMetadata, read_tool_metadata
 from handrail.errors import PromptValidationError, SecondStoreError
 from handrail.prompt import External, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
@@ -63,7 +64,7 @@ def test_hints_of_a_server_become_an_effect(effect: str) -> None:
     """What a server leaves open is taken as MCP takes it, as soon as it says that the tool writes."""
     for hints in HINTS[effect]:
         everything = {"readOnlyHint": None, "destructiveHint": None, "openWorldHint": None, **hints}
-        assert hinted_effect(hints) == hinted_effect(everything) == effect, hints
+        assert (hinted_effect(hints) or "state") == (hinted_effect(everything) or "state") == effect, hints
         said = definition({"annotations": hints, "meta": None, "task": False})
         assert read_tool_metadata(said).effect == effect, hints
 
@@ -85,9 +86,9 @@ def test_only_a_clear_word_makes_a_tool_a_reading_one() -> None:
 )
 def test_whatever_is_no_hint_says_nothing(annotations: object) -> None:
     """Any value may stand under `annotations`, which belongs to others too; nothing but `True` and `False` counts."""
-    assert hinted_effect(annotations) == "state"
+    assert hinted_effect(annotations) is None
     hint = {"readOnlyHint": annotations, "destructiveHint": "true", "openWorldHint": 1}
-    expected = {True: "read", False: "external"}.get(annotations, "state") if isinstance(annotations, bool) else "state"
+    expected = {True: "read", False: "external"}.get(annotations) if isinstance(annotations, bool) else None
     assert hinted_effect(hint) == expected
 
 
