@@ -182,7 +182,9 @@ def test_each_proxy_that_runs_has_a_session_of_its_own(mcp: Command, tmp_path: P
     with started("proxy", *store, *BANK_COMMAND) as process:
         ask(process, "initialize", **HELLO)
         for session in ([], ["--session", "mine"]):
-            assert mcp("proxy", "--explain", *session, *store, *BANK_COMMAND).code == 0
+            with started("proxy", *session, *store, *BANK_COMMAND) as other:
+                ask(other, "initialize", **HELLO)
+                other.communicate(timeout=60)
         process.communicate(timeout=60)
     assert process.returncode == 0  # its input has ended
     assert {row["session_id"] for row in mcp.rows("sessions", "list", *store)} == {"proxy", "proxy-2", "mine"}

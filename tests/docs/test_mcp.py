@@ -105,7 +105,7 @@ async def test_client_without_elicitation_reads_the_message_of_the_page(capsys: 
     words = [name, *WITH_RULES, *rest]
     async with client_of(words) as client:
         refused = text(await client.call_tool("pay", PAYMENT))
-    said = refused.replace(str(Path.cwd()), "/home/ada")
+    said = refused.replace(str(Path.cwd()), "/srv")
     assert re.sub(r"[0-9a-f]{12}", "0123456789ab", said) == REFUSAL
     command = refused.partition("answers by: handrail ")[2].partition(". Then")[0]
     assert main(shlex.split(command)) == 0

@@ -77,10 +77,10 @@ class AgentSource:
 
     def _offer(self, name: str, tool: ToolsetTool[Any]) -> OfferedTool:
         own = self._run.executors.own_tool(tool.tool_def)
-        declared = None if own is None else own.environment.tool(own.name)
-        if declared is None:
+        tool_here = None if own is None else own.environment.tool(own.name)
+        if tool_here is None:
             return OfferedTool(t.Tool(name=name, input_schema=tool.tool_def.parameters_json_schema))
-        offered = describe_tool(declared)
+        offered = describe_tool(tool_here)
         here = {"name": name, "description": tool.tool_def.description}
         return offered._replace(definition=offered.definition.model_copy(update=here))
 

@@ -302,17 +302,14 @@ def _load_prompt(target: str) -> Prompt[Any]:
             msg=f"{target!r} names no object; write a module or file, a colon and a name: tools.py:TOOLS"
         )
     value = _imported(module, name)
-    kind = type(value).__name__
+    kind, given = type(value).__name__, cast("Any", value)
     if isinstance(value, Prompt):
-        prompt: Prompt[Any] = value
-        return prompt
+        return cast("Prompt[Any]", given)
     if isinstance(value, PromptTemplate):
-        template: PromptTemplate[Any] = value
-        return Prompt(template)
+        return Prompt(cast("PromptTemplate[Any]", given))
     if isinstance(value, Section):
-        section: Section[Any] = value
-        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=section.key, sections=[section]))
-    tools = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else ()
+        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=given.key, sections=[given]))
+    tools = cast("Sequence[Any]", given) if isinstance(value, list | tuple) else ()
     if tools and all(isinstance(one, Tool) for one in tools):
         return Prompt.from_tools(tools)
     raise CycloptsError(msg=f"{target} is not a prompt, a section or a list of tools, but of type {kind}")

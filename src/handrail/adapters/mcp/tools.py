@@ -83,7 +83,7 @@ class ToolSettings:
         external: globs over tools that change the world. A tool that two lists name is of the stricter one.
         keys: for a tool, the arguments that make two calls one effect.
         forward_key: for a tool, the argument in which the server takes an idempotency key. The model does not see it.
-        reconcile: for a tool, how it is found out whether an effect has happened.
+        reconcile: for a tool, how it is content out whether an effect has happened.
         untrusted: whether third parties write what the tools return.
         timeout: how long a call may take; `None` for as long as the server takes.
         max_result_chars: as of `Tool`.
@@ -251,12 +251,12 @@ async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str
     texts, _ = parse_content(answer.get("content", ()))
     if answer.get("isError") is True:
         raise EffectUncertain(f"{ask.tool} failed: {' '.join(texts)}")
-    found: object = answer.get("structuredContent")
-    if found is None:
-        found = json.loads("\n".join(texts))
-    if not is_object(found):
+    content: object = answer.get("structuredContent")
+    if content is None:
+        content = json.loads("\n".join(texts))
+    if not is_object(content):
         raise EffectUncertain(f"{ask.tool} answered no object, so its field {ask.result} cannot be read")
-    return found.get(ask.result)
+    return content.get(ask.result)
 
 
 def _names(globs: Collection[str], name: str) -> bool:
