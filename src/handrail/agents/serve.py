@@ -66,11 +66,6 @@ class AgentSource:
         self._tools = tools
         return self._offered
 
-    @property
-    def current_tools(self) -> Mapping[str, OfferedTool]:
-        """The tools, as they were last asked for."""
-        return self._offered
-
     def _own(self, name: str) -> OwnTool | None:
         tool = self._tools.get(name)
         return None if tool is None else self._run.executors.own_tool(tool.tool_def)

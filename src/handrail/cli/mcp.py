@@ -13,14 +13,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from importlib.util import find_spec
 from itertools import count
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import CycloptsError, Group, Parameter, validators
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
@@ -32,9 +30,18 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolPolicy
 from handrail.session import Session
 from handrail.session.calls import CallRef
 
+try:
+    import uvicorn
+
+    from handrail.adapters.mcp import McpServer, McpToolsSection, ToolServer, ToolSettings, serve_stdio
+    from handrail.adapters.mcp.http import HttpSettings, http_app
+    from handrail.adapters.mcp.proxy import open_proxy
+    from handrail.adapters.mcp.settings import ConfiguredServer, passed_on, read_servers
+    from handrail.adapters.mcp.tool_server import ServerOptions
+except ModuleNotFoundError as _error:
+    raise ImportError(f'MCP needs {_error.name}, not installed here: pip install "handrail[mcp]"') from _error
+
 if TYPE_CHECKING:
-    from handrail.adapters.mcp.settings import ConfiguredServer
-    from handrail.adapters.mcp.tool_server import ServerOptions, ToolServer
     from handrail.agents.agent import LoadedAgent
 
 _SERVER = Group("The server", sort_key=1)
@@ -116,13 +123,8 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
         format: Of `--explain`.
         choices: How it is served.
     """
-    check_extra()
     if sum(map(bool, (command, url, config))) != 1:
         raise CycloptsError(msg="give one of these: -- and the command of a server, --url, or --config")
-    from handrail.adapters.mcp.connection import McpServer  # noqa: PLC0415 - needs the extra, which has been checked
-    from handrail.adapters.mcp.settings import ConfiguredServer, passed_on, read_servers  # noqa: PLC0415
-    from handrail.adapters.mcp.tools import ToolSettings  # noqa: PLC0415
-
     if config is not None:
         servers = read_servers(config)
     else:
@@ -156,9 +158,6 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
         target: An agent file; or a module or file and a name in it, such as desk/tools.py:TOOLS.
         choices: How they are served.
     """
-    check_extra()
-    from handrail.adapters.mcp.tool_server import ToolServer  # noqa: PLC0415 - needs the extra, which is there
-
     if target.endswith(".agent"):
         from handrail.agents.agent import load_agent  # noqa: PLC0415 - needs the extra `agents`
 
@@ -173,8 +172,7 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
 
 
 async def _serve_agent(agent: LoadedAgent, session: Session, choices: ServerChoices) -> None:
-    from handrail.adapters.mcp.tool_server import ToolServer  # noqa: PLC0415 - as above
-    from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
+    from handrail.agents.approval.rules import read_rules  # noqa: PLC0415 - needs the extra `agents`
     from handrail.agents.run.interface import RunOptions  # noqa: PLC0415
     from handrail.agents.serve import open_agent  # noqa: PLC0415
 
@@ -182,12 +180,6 @@ async def _serve_agent(agent: LoadedAgent, session: Session, choices: ServerChoi
     async with open_agent(agent, RunOptions(session=session, rules=rules)) as source:
         options: ServerOptions = {**choices.options(agent.name, session), "instructions": source.instructions}
         await _serve(ToolServer(source, **options), choices)
-
-
-def check_extra() -> None:
-    """Makes sure that the extra `mcp` is installed."""
-    if missing := [name for name in ("mcp", "ruamel", "jsonschema", "uvicorn") if find_spec(name) is None]:
-        raise ImportError(f'MCP needs {" and ".join(missing)}, not installed here: pip install "handrail[mcp]"')
 
 
 @contextmanager
@@ -224,24 +216,13 @@ def _run(serving: Any) -> None:  # noqa: ANN401 - a coroutine
 
 
 async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
-    from handrail.adapters.mcp.http import HttpSettings, http_app  # noqa: PLC0415 - as above
-    from handrail.adapters.mcp.tool_server import serve_stdio  # noqa: PLC0415
-
     gc.collect()
     gc.freeze()  # what has been made so far lives as long as the process
     if choices.http is None:
         await serve_stdio(tools)
         return
-    import uvicorn  # noqa: PLC0415
-
-    class Server(uvicorn.Server):
-        @override
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
-
     app = http_app(tools, HttpSettings())
-    server = Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5))
 
     def stop() -> None:
         server.should_exit = True
@@ -250,14 +231,13 @@ async def _serve(tools: ToolServer, choices: ServerChoices) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     with socket.create_server(("127.0.0.1", choices.http)) as listener:
+        Screen().remark(f"Serving on http://127.0.0.1:{choices.http}/mcp")
         await server.serve([listener])
 
 
 async def _proxy(
     servers: Sequence[ConfiguredServer], session: Session, choices: ServerChoices, *, explain: bool, as_json: bool
 ) -> None:
-    from handrail.adapters.mcp.proxy import open_proxy  # noqa: PLC0415 - as above
-
     policies: list[ToolPolicy] = []
 
     def make_policies(is_claim: Callable[[str], bool]) -> Sequence[ToolPolicy]:
@@ -284,7 +264,7 @@ _Row = dict[str, str]
 _COLUMNS = tuple(Field[_Row](name, itemgetter(name)) for name in ("tool", "server", "effect", "from", "calls"))
 
 
-def _rows(section: Any, policies: Sequence[ToolPolicy]) -> Generator[_Row]:  # noqa: ANN401 - of the extra
+def _rows(section: McpToolsSection, policies: Sequence[ToolPolicy]) -> Generator[_Row]:
     for tool in section.tools:
         _, source = section.settings.effect(section.definitions[tool.name])
         verdict = "allow: there are no rules"

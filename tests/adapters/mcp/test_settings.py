@@ -36,14 +36,14 @@ def test_file_says_how_servers_are_reached_and_what_their_tools_do(tmp_path: Pat
     file = tmp_path / "servers.yaml"
     file.write_text(WHOLE)
     (bank, settings), (web, web_settings) = read_servers(file, {"BANK_TOKEN": "secret"})
-    assert (bank.target, bank.cwd, bank.env) == (
-        "python bank.py",
+    assert (bank.command, bank.cwd, bank.env) == (
+        ("python", "bank.py"),
         tmp_path / "bank",
         {"BANK_TOKEN": "secret", "REGION": "eu"},
     )
     assert (settings.prefix, settings.read, settings.keys) == ("bank_", ("balance", "get_*"), {"pay": ("order",)})
     assert settings.reconcile["pay"].tool == "find_payment"
-    assert (web.target, web.headers, web_settings.prefix) == (
+    assert (web.url, web.headers, web_settings.prefix) == (
         "https://web.example/mcp",
         {"Authorization": "Bearer secret"},
         "",

@@ -12,8 +12,8 @@ import pytest
 from mcp import Client
 
 from handrail.adapters.mcp import AskTool, McpConnection, McpToolsSection, ToolSettings
-from handrail.adapters.mcp.hints import hinted_effect, make_hints, proves_nothing_done
 from handrail.adapters.mcp.tools import parse_content, parse_result, tool_name
+from handrail.adapters.mcp_hints import hinted_effect, make_hints, proves_nothing_done
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.prompt.signature import Effect

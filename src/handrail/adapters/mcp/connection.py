@@ -33,16 +33,17 @@ from weakref import WeakMethod
 import httpx2
 import mcp_types as t
 from anyio import CancelScope, ClosedResourceError, EndOfStream
+from anyio.abc import ObjectReceiveStream
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.adapters.mcp.hints import proves_nothing_done
+from handrail.adapters.mcp_hints import proves_nothing_done
 from handrail.errors import EffectNotApplied, EffectUncertain, HandrailError
 from handrail.redaction import redacted_logger
 from handrail.waiting import check_blocking, run_in_thread, run_on_new_loop
@@ -88,11 +89,6 @@ class McpServer:
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
             raise McpServerError(self.name, "it needs a command or a URL, and not both")
-
-    @property
-    def target(self) -> str:
-        """The command or the URL, as people write it."""
-        return self.url or " ".join(self.command)
 
 
 class McpServerError(HandrailError):
@@ -343,45 +339,26 @@ class McpConnection:
                 act()
 
 
-class WatchedStream:
+class WatchedStream(ObjectReceiveStream[Any]):
     """The messages of a server; calls `ended` when there are no more, which the SDK keeps to itself."""
 
     def __init__(self, stream: Any, ended: Callable[[], None]) -> None:  # noqa: ANN401 - whose protocol the SDK keeps private
         self._stream = stream
         self._ended = ended
 
-    async def receive(self) -> SessionMessage | Exception:
+    @override
+    async def receive(self) -> Any:
         """The next message."""
         try:
-            return cast("SessionMessage | Exception", await self._stream.receive())
+            return await self._stream.receive()
         except (EndOfStream, ClosedResourceError):
             self._ended()
             raise
 
-    def __aiter__(self) -> Self:
-        """Itself."""
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        """The next message."""
-        try:
-            return await self.receive()
-        except EndOfStream:
-            raise StopAsyncIteration from None
-
+    @override
     async def aclose(self) -> None:
         """Closes the stream."""
         await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        """Itself."""
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Closes the stream."""
-        await self.aclose()
 
 
 def _reason(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import mcp_types as t
 
 from handrail.adapters.loop import tool_description
-from handrail.adapters.mcp.hints import make_hints
+from handrail.adapters.mcp_hints import make_hints
 from handrail.errors import DumpError
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart, shown_schema

@@ -15,11 +15,11 @@ import mcp_types as t
 
 from handrail.adapters.mcp.connection import McpConnection
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.hints import make_hints
 from handrail.adapters.mcp.section import McpToolsSection
 from handrail.adapters.mcp.settings import ConfiguredServer
 from handrail.adapters.mcp.source import ExecutorSource
 from handrail.adapters.mcp.tool_server import ServerOptions, ToolServer
+from handrail.adapters.mcp_hints import make_hints
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolPolicy
 from handrail.session import Session

@@ -34,11 +34,6 @@ class ToolSource(Protocol):
         """The tools by name; the same object as long as they do not change."""
         ...
 
-    @property
-    def current_tools(self) -> Mapping[str, OfferedTool]:
-        """The tools, as far as they are known without waiting for anything."""
-        ...
-
     async def run(self, call: ToolCall, reply: str) -> LoopOutcome:
         """Runs a call through the pipeline; raises as `find_outcome`."""
         ...
@@ -83,11 +78,6 @@ class ExecutorSource:
 
     async def tools(self) -> Mapping[str, OfferedTool]:
         """The tools of the prompt as it is rendered now, and those that the session adds."""
-        return self.current_tools
-
-    @property
-    def current_tools(self) -> Mapping[str, OfferedTool]:
-        """The same."""
         environment = self._environment
         prompt, added = environment.rendered_prompt, len(environment.added_tools)
         if prompt is not self._prompt or added != self._added:

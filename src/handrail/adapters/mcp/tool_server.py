@@ -36,7 +36,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 from handrail import __version__
 from handrail.adapters.loop import LoopOutcome
 from handrail.adapters.mcp.connection import KEY
-from handrail.adapters.mcp.content import write_refusal, write_result
+from handrail.adapters.mcp.content import OfferedTool, write_refusal, write_result
 from handrail.adapters.mcp.questions import (
     CLIENT_CALL,
     ClientCall,
@@ -125,6 +125,7 @@ class ToolServer:
         self._approve_hint = options.get("approve_hint", "")
         self._name = uuid4().hex[:12]  # distinguishes its calls from those of other servers, and of earlier ones
         self._calls = 0
+        self._offered: Mapping[str, OfferedTool] = {}
         self._bus = InMemorySubscriptionBus()
         self._listeners: deque[Any] = deque(maxlen=_MOST_LISTENERS)
         self._notices: set[asyncio.Future[None]] = set()
@@ -163,12 +164,12 @@ class ToolServer:
     async def _list_tools(self, context: Any, params: object) -> t.ListToolsResult:  # noqa: ANN401, ARG002 - the SDK's
         if not is_modern(context.protocol_version):
             self._listeners.append(context.session)
-        tools = await self._find(_principal()).tools()
+        tools = self._offered = await self._find(_principal()).tools()
         return t.ListToolsResult(tools=[self._with_session(offered.definition) for offered in tools.values()])
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         # For the check of headers, for which the SDK would list all tools in each call over HTTP.
-        offered = self._find(_principal()).current_tools.get(name)
+        offered = self._offered.get(name)
         return None if offered is None else offered.definition.input_schema
 
     def _with_session(self, tool: t.Tool) -> t.Tool:
@@ -218,7 +219,7 @@ class ToolServer:
         asks = can_ask(context.session.client_capabilities)
         call = ToolCall(_CALL_ID, params.name, arguments)
         client_call = await self._identify(source.session, call, context, params, is_asked=asks)
-        before = await source.tools()
+        before = self._offered = await source.tools()
         while True:
             outcome = await _run(source, call, client_call, context)
             if isinstance(outcome, ToolMessage):

@@ -29,7 +29,7 @@ from typing import Any, Final, cast
 import mcp_types as t
 
 from handrail.adapters.mcp.connection import McpConnection
-from handrail.adapters.mcp.hints import hinted_effect
+from handrail.adapters.mcp_hints import hinted_effect
 from handrail.errors import (
     DumpError,
     EffectNotApplied,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic_ai import ModelRetry, Tool, ToolDefinition, ToolFailed, ToolReturn
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.mcp.hints import hinted_effect
+from handrail.adapters.mcp_hints import hinted_effect
 from handrail.adapters.pydantic_ai.foreign.calls import ToolMetadata, read_tool_metadata
 from handrail.errors import PromptValidationError, SecondStoreError
 from handrail.prompt import External, ToolContext, ToolResult

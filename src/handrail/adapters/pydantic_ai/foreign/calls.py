@@ -18,7 +18,7 @@ a `ForeignTool`, whose handler runs the current call.
 Files that a tool returns are recorded as parts of the result. Text and JSON that are too long for the model are cut.
 
 PydanticAI's `MCPToolset` raises the same exception for a server that refused a call and for a missing answer; which one
-it was, and the effect that the hints of a server say, is read by `handrail.adapters.mcp.hints`.
+it was, and the effect that the hints of a server say, is read by `handrail.adapters.mcp_hints`.
 
 A Python tool declares its effect in its metadata, with the values of Handrail's own tools; so does a whole toolset, by
 `toolset.with_metadata(effect="read")`:
@@ -53,7 +53,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json, to_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.mcp.hints import hinted_effect, proves_nothing_done
+from handrail.adapters.mcp_hints import hinted_effect, proves_nothing_done
 from handrail.adapters.pydantic_ai.foreign.values import (
     advised_value,
     freeze_value,
