@@ -20,7 +20,7 @@ import pytest
 
 import handrail.errors
 from handrail import store
-from handrail.adapters.mcp import hints
+from handrail.adapters import mcp_hints
 from handrail.agents import Answer, RunOptions, RunResult
 from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN
 from handrail.agents.approval import matching
@@ -290,7 +290,7 @@ def rows_below(head: str, header: str) -> list[str]:
 @pytest.mark.parametrize(
     "page, column, source, header",
     [
-        ("reference/agent-file.md", "hints of an MCP server", hints.__file__, "| the hints say"),
+        ("reference/agent-file.md", "hints of an MCP server", mcp_hints.__file__, "| the hints say"),
         ("reference/approval-rules.md", "in a glob", matching.__file__, "| in a glob"),
     ],
 )
