@@ -68,10 +68,13 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
         },
     ),
     "proxy": (
-        "Put MCP servers behind Handrail: each call is validated, judged by rules, and recorded.",
+        "Put MCP servers behind Handrail: each call of a client is validated, judged by rules, and recorded.",
         "handrail.cli.mcp:serve_proxy",
     ),
-    "serve": ("Serve tools to MCP clients.", "handrail.cli.mcp:serve_tools"),
+    "serve": (
+        "Serve tools to MCP clients: those of an agent, or of a prompt, a section or a list in a Python module.",
+        "handrail.cli.mcp:serve_tools",
+    ),
     "docs": ("Print a page of the documentation, or list all.", "handrail.cli.pages:print_page"),
 }
 """The commands by name, in the order of the help: a sentence for each, and where it, or each of a group, is defined."""

@@ -157,8 +157,9 @@ def test_on_a_loop_of_its_own_it_is_called_from_any_loop(payments: Path) -> None
 
 def test_process_of_the_server_ends_with_the_connection(payments: Path) -> None:
     """No child process is left."""
+    before = _children()
     with McpConnection(bank_process(payments)):
-        children = _children()
+        children = _children() - before
         assert children
     assert not children & _children()
 
