@@ -197,7 +197,7 @@ def test_without_the_extra_the_command_says_what_to_install(
 
 def test_the_collector_rests_while_a_command_imports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the collector does not run, it is left as it is."""
-    monkeypatch.delitem(sys.modules, "pydantic_ai")
+    monkeypatch.delitem(sys.modules, "pydantic_ai", raising=False)
     try:
         with imports_unsearched():
             with imports_unsearched():
