@@ -271,8 +271,8 @@ def _rows(section: McpToolsSection, policies: Sequence[ToolPolicy]) -> Generator
         _, source = section.settings.effect(section.definitions[tool.name])
         verdict = "allow: there are no rules"
         if policies:
-            policy: Any = policies[0]
-            judgement = policy.judge(tool, {}, _NO_CALL)
+            gated: Any = policies[0]
+            judgement = gated.gate.judge(gated.describe(tool, {}, _NO_CALL, None))
             verdict = f"{judgement.verdict}: {judgement.reason}"
         yield {"tool": tool.name, "server": section.title, "effect": tool.effect, "from": source, "calls": verdict}
 
