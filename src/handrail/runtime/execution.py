@@ -438,6 +438,12 @@ class CallTurn:
             raise self._refusal
         await _wait(mode, self.ticket.waiter, deadline)
 
+    def is_next(self) -> bool:
+        """True if a call that runs is outermost, and no earlier one runs: nothing waits between handler and commit."""
+        if self.outer is None and not self.is_first:
+            self.is_first = self.ticket.request_first() is None
+        return self.outer is None and self.is_first
+
     async def wait_for_earlier_calls(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
         """Waits until every call that arrived before on the same turns has ended, so that results apply in order."""
         if self.is_first:

@@ -220,6 +220,8 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         run.end_handler(now() - start)
         run.record_taint()
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
+    if claim.records_at_once and run.shares_store and run.turn.is_next():
+        claim.records_at_once = False  # the commit follows
     if claim.records_at_once:
         await run.mode.write_to(run.environment.find_ledger().units, partial(claim.take_result, result))
     else:

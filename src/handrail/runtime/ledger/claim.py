@@ -24,7 +24,7 @@ A call that is committed is recorded by what it commits:
 | tool | recorded |
 |---|---|
 | `effect="external"`, or `concurrent` | at once, before anything else can fail |
-| the same, outermost and not concurrent, in the store of the session | with the commit, in one unit of work |
+| the same, outermost, in the store of the session, while no earlier call runs | with the commit, in one unit of work |
 | others with `idempotency` | with the commit of the outermost transaction, or not at all |
 
 What is recorded at once in the store of the session is marked as applied with the commit of the outermost transaction.
