@@ -284,14 +284,14 @@ def _load_prompt(target: str) -> Prompt[Any]:
             msg=f"{target!r} names no object; write a module or file, a colon and a name: tools.py:TOOLS"
         )
     value = _imported(module, name)
-    kind, given = type(value).__name__, cast("Any", value)
+    kind, object_there = type(value).__name__, cast("Any", value)
     if isinstance(value, Prompt):
-        return cast("Prompt[Any]", given)
+        return cast("Prompt[Any]", object_there)
     if isinstance(value, PromptTemplate):
-        return Prompt(cast("PromptTemplate[Any]", given))
+        return Prompt(cast("PromptTemplate[Any]", object_there))
     if isinstance(value, Section):
-        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=given.key, sections=[given]))
-    tools = cast("Sequence[Any]", given) if isinstance(value, list | tuple) else ()
+        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=object_there.key, sections=[object_there]))
+    tools = cast("Sequence[Any]", object_there) if isinstance(value, list | tuple) else ()
     if tools and all(isinstance(one, Tool) for one in tools):
         return Prompt.from_tools(tools)
     raise CycloptsError(msg=f"{target} is not a prompt, a section or a list of tools, but of type {kind}")

@@ -163,8 +163,8 @@ def _approval_question(request: ApprovalRequest) -> ClientQuestion:
     tool = request.tool
     arguments: object = tool.masking.mask(dump(request.params)) if request.params is not None else {}
     texts = "; ".join(question.text for question in request.questions)
-    shown = shorten(json.dumps(arguments, ensure_ascii=False), _MOST_SHOWN)
-    message = redacted(f"May {tool.name} run with {shown}? ({texts})")
+    excerpt = shorten(json.dumps(arguments, ensure_ascii=False), _MOST_SHOWN)
+    message = redacted(f"May {tool.name} run with {excerpt}? ({texts})")
     return ClientQuestion(message, _APPROVAL_FORM, f"{request.call}")
 
 
