@@ -83,7 +83,7 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
 
     @wraps(entry)
     async def guarded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as those of the entry
-        with _setting(_ENTERED_ASYNC, value=True):
+        with in_context(_ENTERED_ASYNC, value=True):
             return await entry(*args, **kwargs)
 
     return cast("AsyncEntry", guarded)  # it has the signature of what it wraps
@@ -91,11 +91,12 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
 
 def synchronous_entry(entry: SyncEntry) -> SyncEntry:
     """Marks a function as a synchronous entry, which may block; the same function if the guard is off."""
-    return _setting(_ENTERED_ASYNC, value=False)(entry) if IS_ON else entry
+    return in_context(_ENTERED_ASYNC, value=False)(entry) if IS_ON else entry
 
 
 @contextmanager
-def _setting(variable: ContextVar[bool], *, value: bool) -> Generator[None]:
+def in_context(variable: ContextVar[T], value: T) -> Generator[None]:
+    """A block in which a variable of the context has a value."""
     token = variable.set(value)
     try:
         yield
@@ -114,7 +115,7 @@ def allow_waiting(body: Callable[[], T]) -> T:
     """Calls a function that may wait for calls on an event loop too, as a recorder of what has happened has to."""
     if not loop_is_running():
         return body()
-    with _setting(_BLOCKS_LOOP, value=True):
+    with in_context(_BLOCKS_LOOP, value=True):
         return body()
 
 

@@ -7,8 +7,8 @@ it, in a context variable that is set during the run, so that concurrent runs ea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +26,7 @@ from handrail.prompt import Section, Tool
 from handrail.session import Session
 from handrail.session.views import bound_session
 from handrail.transaction import Transaction, current, view_for_call
+from handrail.waiting import in_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,12 +147,6 @@ class _RunOfCall:
         return getattr(self._run, name)
 
 
-@contextmanager
-def as_current_run(run: CurrentRun) -> Generator[None]:
-    """Makes a run the current one in this block."""
-    # A nested run sets its own in the same context. The token restores that of its caller.
-    token = _RUN.set((run, current()))
-    try:
-        yield
-    finally:
-        _RUN.reset(token)
+def as_current_run(run: CurrentRun) -> AbstractContextManager[None]:
+    """Makes a run the current one in this block; then the run of its caller is the current one again."""
+    return in_context(_RUN, (run, current()))

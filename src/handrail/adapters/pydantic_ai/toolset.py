@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, replace
@@ -61,6 +61,7 @@ from handrail.runtime import ToolMessage
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_schema import is_object
 from handrail.session.calls import CallRef
+from handrail.waiting import in_context
 
 PIPELINE_METADATA_KEY = "handrail"
 """The key in a tool's metadata that marks tools whose calls reach the pipeline by themselves; the value is the name of
@@ -104,14 +105,9 @@ agent file has the run context without this.
 """
 
 
-@contextmanager
-def asked_by(ctx: RunContext[Any], call: CallRef) -> Generator[None]:
+def asked_by(ctx: RunContext[Any], call: CallRef) -> AbstractContextManager[None]:
     """Lets `caller_answer` know in the block for which call PydanticAI has given a run context."""
-    token = _ASKED_FOR.set((ctx, call))
-    try:
-        yield
-    finally:
-        _ASKED_FOR.reset(token)
+    return in_context(_ASKED_FOR, (ctx, call))
 
 
 def caller_answer(request: ApprovalRequest) -> Approval | None:
@@ -153,11 +149,10 @@ def in_queue(queue: list[asyncio.Event]) -> Generator[None]:
     position = asyncio.Event()
     queue.append(position)
     queue[0].set()
-    token = _POSITION.set((queue, position))
     try:
-        yield
+        with in_context(_POSITION, (queue, position)):
+            yield
     finally:
-        _POSITION.reset(token)
         # A call that was refused or cancelled before the pipeline leaves here; otherwise all calls after it would wait
         # forever.
         _leave(queue, position)
@@ -310,13 +305,9 @@ class HandrailToolset(AbstractToolset[Any]):
         # Nothing is awaited between this line and the ticket that `invoke` draws, so the order of the queue is
         # preserved.
         await leave_queue()
-        token = _RUN_CONTEXT.set(ctx)
-        try:
-            with asked_by(ctx, request.ref):
-                # PydanticAI asks for text and tools at each step, so the next request has those of opened sections.
-                message = await find_outcome(call, request.ref.reply, environment, ASYNC)
-        finally:
-            _RUN_CONTEXT.reset(token)
+        with in_context(_RUN_CONTEXT, ctx), asked_by(ctx, request.ref):
+            # PydanticAI asks for text and tools at each step, so the next request has those of opened sections.
+            message = await find_outcome(call, request.ref.reply, environment, ASYNC)
         if isinstance(message, CallPostponed):
             if isinstance(message.__cause__, ApprovalRequired | CallDeferred):
                 raise message.__cause__ from None

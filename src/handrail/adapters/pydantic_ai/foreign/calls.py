@@ -32,8 +32,8 @@ idempotency in Python.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, Never, cast, get_args
@@ -74,6 +74,7 @@ from handrail.runtime.failures import text_for_model
 from handrail.serde import Codec, Masking, schema_masking
 from handrail.serde.json_schema import is_object
 from handrail.serde.json_values import escape_surrogates
+from handrail.waiting import in_context
 
 # ------------------------------------------------------------------------------------------------- what a tool declares
 
@@ -278,14 +279,9 @@ class ForeignCall:
         """The arguments as JSON, with the secrets that validation has created instead of their masks."""
         return plain_arguments(self.args, self.tool.tool_def, with_secrets=True)
 
-    @contextmanager
-    def under_way(self) -> Generator[None]:
+    def under_way(self) -> AbstractContextManager[None]:
         """Makes this the current call of its tool's handler, in the block and in what it starts."""
-        token = _CALL.set(self)
-        try:
-            yield
-        finally:
-            _CALL.reset(token)
+        return in_context(_CALL, self)
 
     def answer(self, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
         """The answer for PydanticAI, after the pipeline has finished the call.
