@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from handrail.filesystem.host.filesystem import HostFilesystem
     from handrail.filesystem.memory import InMemoryFilesystem
 else:
-    __getattr__ = lazy_exports(
-        __name__,
-        {"host.filesystem": "HostFilesystem", "memory": "InMemoryFilesystem"},
-    )
+    __getattr__ = lazy_exports(__name__, {"host.filesystem": "HostFilesystem", "memory": "InMemoryFilesystem"})
 
 __all__ = [
     "CommitRecordStore",

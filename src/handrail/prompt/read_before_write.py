@@ -12,12 +12,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
-from handrail.errors import (
-    FilesystemError,
-    PathNotFoundError,
-    PromptValidationError,
-    UnboundResourceError,
-)
+from handrail.errors import FilesystemError, PathNotFoundError, PromptValidationError, UnboundResourceError
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter
 from handrail.prompt.context import ToolContext

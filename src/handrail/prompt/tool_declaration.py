@@ -13,15 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
-from handrail.prompt.signature import (
-    MINUTE,
-    ApplyEffect,
-    CallableRole,
-    Effect,
-    Reconcile,
-    annotation_name,
-    role_fault,
-)
+from handrail.prompt.signature import MINUTE, ApplyEffect, CallableRole, Effect, Reconcile, annotation_name, role_fault
 from handrail.prompt.tool_result import check_value
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record

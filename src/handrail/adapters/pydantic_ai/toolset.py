@@ -43,13 +43,7 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
-from handrail.adapters.loop import (
-    asynchronous_entries,
-    find_outcome,
-    read_ahead,
-    read_open_replies,
-    tool_description,
-)
+from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies, tool_description
 from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import Words, decode_words, find_call
 from handrail.adapters.tool_executor import ToolExecutor

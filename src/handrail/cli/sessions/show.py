@@ -31,12 +31,7 @@ from handrail.cli.screen import (
     format_json,
     format_when,
 )
-from handrail.cli.sessions.listing import (
-    SESSION,
-    StoredSession,
-    find_session,
-    know_conversations,
-)
+from handrail.cli.sessions.listing import SESSION, StoredSession, find_session, know_conversations
 from handrail.errors import SessionError
 from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten

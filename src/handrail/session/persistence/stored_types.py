@@ -18,14 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic_core import from_json
 
-from handrail.errors import (
-    DumpError,
-    ParseError,
-    SchemaError,
-    SessionError,
-    SessionUseError,
-    UnknownTypeError,
-)
+from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
 from handrail.errors.developer import check_argument
 from handrail.serde import Codec, stored_codec
 

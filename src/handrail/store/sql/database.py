@@ -26,12 +26,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from handrail.crash_points import reached
-from handrail.errors import (
-    SessionError,
-    StoreCorruptError,
-    StoreUnavailableError,
-    StoreVersionError,
-)
+from handrail.errors import SessionError, StoreCorruptError, StoreUnavailableError, StoreVersionError
 from handrail.process import current_pid
 from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection, connection_in
