@@ -345,12 +345,6 @@ def split_lines(text: str) -> list[str]:
     return lines
 
 
-def line_count(text: str) -> int:
-    """The number of lines of a text, whatever its line ends."""
-    # Without a split: the text of an edit may have millions of lines, and only their number is needed.
-    return text.count("\n") + (text[-1:] not in {"", "\n"})
-
-
 def excerpt(text: str, request: ReadFile, limits: VfsLimits, *, path: str) -> FileExcerpt:
     """The requested part of a file, as far as it fits in one result: whole lines, or a part of one."""
     lines = split_lines(text)
