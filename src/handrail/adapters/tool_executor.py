@@ -236,8 +236,7 @@ class ToolExecutor:
     ) -> Answers | PendingAnswers:
         """Answers as `answer` does; reads run concurrently, as by `execute_all_async`."""
         reads = self.environment.session.store if calls is None else None
-        find = partial(self._find_calls, calls, reply)
-        requests, reply = await ASYNC.write_to(reads, find)
+        requests, reply = await ASYNC.write_to(reads, partial(self._find_calls, calls, reply))
         before = (self.text, *self.tools)
         outcomes = await run_concurrently(self.environment, requests, reply)
         return _answers(requests, outcomes, prompt_changed=(self.text, *self.tools) != before)

@@ -311,7 +311,6 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
         policies = tuple(policy.name for policy in judging)
         section = _section_path(template.tree, own.name) if own.shows_section else ""
     names = argument_names(definition.parameters_json_schema)
-    on_arguments = rules_on_arguments(run.tree.rules, call, verdict)
     return ToolReport(
         name=definition.name,
         description=definition.description or "",
@@ -325,7 +324,7 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
         # Without rules on arguments that the tool does not have.
         on_arguments=tuple(
             (verdict, rule)
-            for verdict, rule in on_arguments
+            for verdict, rule in rules_on_arguments(run.tree.rules, call, verdict)
             if names is None or all(place[0] in {None, *names} for place in rule.places)
         ),
         untrusted=untrusted,

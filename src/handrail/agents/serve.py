@@ -86,8 +86,7 @@ class AgentSource:
             text = f"there is no tool {call.name!r}. The tools are: {', '.join(self._offered) or 'none'}."
             return ToolMessage(call.id, text, success=False, result=ToolResult[None].error(text))
         part = ToolCallPart(call.name, dict(call.words) if isinstance(call.words, Mapping) else {}, call.id)
-        tool = self._tools[call.name]
-        gated = await calls.describe_ahead(ref, part, tool.tool_def, part.args_as_dict(), own)
+        gated = await calls.describe_ahead(ref, part, self._tools[call.name].tool_def, part.args_as_dict(), own)
         given: list[Approval] = []
 
         def answer(request: ApprovalRequest) -> Approval | None:

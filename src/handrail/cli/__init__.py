@@ -20,11 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Nothing is raised: an error is printed on standard error, in one line.
     """
-    words = sys.argv[1:] if argv is None else argv
     try:
         # Without `argv` the whole process is this command.
         with interrupted_once() if argv is None else nullcontext():
-            return run_guarded(lambda: _run(words))
+            return run_guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as interrupt:  # while modules are imported, or while a command runs
         return interrupt_exit_code(interrupt)
 

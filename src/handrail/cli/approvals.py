@@ -141,8 +141,7 @@ def list_questions(
     """
     with options.open() as store:
         unreadable: dict[str, str] = {}
-        questions = _views(store, selection.select(store, unreadable))
-        QUESTION.print_list(questions, limit, options)
+        QUESTION.print_list(_views(store, selection.select(store, unreadable)), limit, options)
     return _report_unreadable(Screen(), unreadable)
 
 

@@ -246,8 +246,7 @@ def list_effects(
         )
         size = None if limit is None and options.as_json else (limit or PAGE)
         # One more than is shown, to know whether there are more.
-        effects = with_agents(store, newest(rows, None if size is None else size + 1))
-        EFFECT.print_list(effects, limit, options)
+        EFFECT.print_list(with_agents(store, newest(rows, None if size is None else size + 1)), limit, options)
 
 
 def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptions = StoreOptions()) -> None:

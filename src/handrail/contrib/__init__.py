@@ -22,8 +22,7 @@ def suite_tool(
     **options: Unpack[PlainOptions],
 ) -> Tool[Any, Any]:
     """A tool with the types of its first example; without a name it has that of its handler."""
-    generic = cast("Any", Tool)
-    kind = generic[type(examples[0].input), type(examples[0].output)]
+    kind = cast("Any", Tool)[type(examples[0].input), type(examples[0].output)]
     name = name or handler.__name__
     tool: Tool[Any, Any] = kind(name=name, description=description, handler=handler, examples=examples, **options)
     return tool

@@ -192,8 +192,7 @@ class _Reading:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             self._add("", "it is a generator, which returns nothing to send to the model; return a list")
         parameters = list(read.parameters.values())
-        skipped = int(self.decorated.takes_data)
-        for parameter in parameters[skipped:]:
+        for parameter in parameters[int(self.decorated.takes_data) :]:
             self._parameter(parameter)
         if self.decorated.takes_data:
             for field in self.fields:

@@ -242,8 +242,7 @@ class Lifetime:
         """Builds a resource, with the lock held; what belongs to the `longer` lifetime is not closed with this."""
         # The lock is reentrant, so that a provider may ask for others; one that is asked for again is found here.
         if binding in self.building:
-            start = self.building.index(binding)
-            raise CircularResourceError((*self.needed_by[start:], binding.kind))
+            raise CircularResourceError((*self.needed_by[self.building.index(binding) :], binding.kind))
         self.building.append(binding)
         try:
             value = self._provide(binding, resolver)

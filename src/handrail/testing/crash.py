@@ -184,13 +184,12 @@ def run_to_crash(
     with TemporaryDirectory(prefix="handrail-crash-") as name:
         folder = Path(name)
         write_request(folder, target, arguments, at, nth)
-        program = _PROGRAM.format(path=sys.path, at=name)
         # Files, and not pipes: a pipe that is not read blocks the process when its buffer is full, and one that is read
         # stays open in the processes that the function has started.
         with (folder / "output").open("wb") as output, (folder / "errors").open("wb") as errors:
             try:
                 code = subprocess.run(  # noqa: S603 - this interpreter, and a function of the caller's
-                    [sys.executable, "-c", program],
+                    [sys.executable, "-c", _PROGRAM.format(path=sys.path, at=name)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=errors,

@@ -131,9 +131,8 @@ class Script:
     name: str = "the script"
 
     def __post_init__(self) -> None:
-        replies = _number_calls(self.replies, self.name)
         # The class is frozen; only the numbered replies are ever visible.
-        object.__setattr__(self, "replies", replies)
+        object.__setattr__(self, "replies", _number_calls(self.replies, self.name))
 
 
 def _number_calls(replies: Iterable[Reply], name: str) -> tuple[Reply, ...]:

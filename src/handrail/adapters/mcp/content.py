@@ -83,8 +83,7 @@ def content_block(part: ContentPart) -> dict[str, Any]:
     kind = part.media_type.partition("/")[0]
     if kind in _OWN_BLOCKS:
         return {"type": kind, "data": part.base64, "mimeType": part.media_type}
-    resource = {"uri": "handrail:file", "blob": part.base64, "mimeType": part.media_type}
-    return {"type": "resource", "resource": resource}
+    return {"type": "resource", "resource": {"uri": "handrail:file", "blob": part.base64, "mimeType": part.media_type}}
 
 
 def write_refusal(text: str) -> dict[str, Any]:

@@ -71,8 +71,7 @@ async def open_proxy(
             return any(section.is_claim(tool) for section in sections)
 
         template = PromptTemplate[str](ns="mcp", key="proxy", sections=sections, policies=policies(is_claim))
-        prompt = Prompt(template)
-        executor = stack.enter_context(ToolExecutor(prompt=prompt, session=session))
+        executor = stack.enter_context(ToolExecutor(prompt=Prompt(template), session=session))
 
         def describe(tool: Tool[Any, Any]) -> OfferedTool:
             for section in sections:

@@ -164,8 +164,7 @@ def _approval_question(request: ApprovalRequest) -> ClientQuestion:
     arguments: object = tool.masking.mask(dump(request.params)) if request.params is not None else {}
     texts = "; ".join(question.text for question in request.questions)
     excerpt = shorten(json.dumps(arguments, ensure_ascii=False), _MOST_SHOWN)
-    message = redacted(f"May {tool.name} run with {excerpt}? ({texts})")
-    return ClientQuestion(message, _APPROVAL_FORM, f"{request.call}")
+    return ClientQuestion(redacted(f"May {tool.name} run with {excerpt}? ({texts})"), _APPROVAL_FORM, f"{request.call}")
 
 
 def leave_open(request: ApprovalRequest) -> Approval:

@@ -97,8 +97,7 @@ class SharedServer:
 
     async def make_section(self, _context: object) -> McpToolsSection:
         """The section of one run."""
-        connection = await ASYNC.in_thread(self._connect)
-        return McpToolsSection(connection, settings=self._settings, title=self.server.name)
+        return McpToolsSection(await ASYNC.in_thread(self._connect), settings=self._settings, title=self.server.name)
 
     def _connect(self) -> McpConnection:
         with self._lock:

@@ -165,8 +165,7 @@ class PipelineCapability(HandrailCapability):
     async def _run(
         self, request: CallInHistory, name: str, arguments: str | dict[str, Any], tools: Sequence[Any]
     ) -> ToolMessage:
-        environment = self._environment(tools)
-        return await run_call(request.tool_call(name, arguments), request.ref.reply, environment, ASYNC)
+        return await run_call(request.tool_call(name, arguments), request.ref.reply, self._environment(tools), ASYNC)
 
     def _environment(self, tools: Sequence[Any]) -> Environment:
         environment, policies = self.executor.environment, tuple(self.policies)

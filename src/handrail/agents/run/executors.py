@@ -353,13 +353,11 @@ class AgentCapability(PipelineCapability):
         # A call with a final record is answered from it, so the person is not asked again.
         if await self.final_record(ref) is not None:
             return args
-        own = self.executors.own_tool(tool_def)
-        gated = await self.executors.calls.describe_ahead(ref, call, tool_def, args, own)
+        gated = await self.executors.calls.describe_ahead(ref, call, tool_def, args, self.executors.own_tool(tool_def))
         if gated is None:
             return args
         if ref not in self._calls:  # a call that PydanticAI deferred comes by again
-            event = CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments, gated.reply)
-            self.executors.tree.notify(event)
+            self.executors.tree.notify(CallStarted(gated.path, gated.call_id, gated.tool, gated.arguments, gated.reply))
         self._calls[ref] = gated
         # An external tool is refused later as a whole; a question about it would be in vain.
         if tool_def.kind == "external" or self._gate.judge(gated).verdict != "ask":

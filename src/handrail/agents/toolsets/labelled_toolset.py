@@ -167,8 +167,7 @@ class LabelledToolset(CombinedToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of all members; each is asked once. A `ToolConflictError` reports all names that several have."""
         if not self.check:
-            members = [source.toolset for source in self.sources]
-            return self._rewrite(await CombinedToolset(members).get_tools(ctx))
+            return self._rewrite(await CombinedToolset([source.toolset for source in self.sources]).get_tools(ctx))
         members_tools = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
         # The same conflicts as PydanticAI would report, but all of them, and with their origins.
         names = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in members_tools]
@@ -487,8 +486,7 @@ def disclosed_sections(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) ->
         while key in sections:  # two names that differ in their case
             key = f"{key[:62]}-2"
         # The text of a person in an agent file has no placeholders.
-        text = summary.replace("${", "$${")
-        sections[key] = DisclosedSection(title=name, key=key, summary=text, toolset=name)
+        sections[key] = DisclosedSection(title=name, key=key, summary=summary.replace("${", "$${"), toolset=name)
     return tuple(sections.values())
 
 

@@ -120,10 +120,9 @@ def execute_run(agent_file: Path, prompt: str | None, choices: RunChoices) -> in
             print_problems(screen, flatten_problems(error))
             # Nothing has run, so this is a fault of the command line or of the files that it names.
             return USAGE
-        # Random, and 128 bits, so that two runs never share a session by accident.
-        session_id = choices.session or uuid.uuid4().hex
         try:
-            with opened_session(run.store, session_id) as session:
+            # Random, and 128 bits, so that two runs never share a session by accident.
+            with opened_session(run.store, choices.session or uuid.uuid4().hex) as session:
                 return _ReportedRun(run, session, screen).execute()
         except SystemExit as failed:  # raised, so that what closing raises does not replace it
             return failed.code if isinstance(failed.code, int) else FAILED

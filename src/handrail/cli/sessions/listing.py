@@ -185,8 +185,7 @@ def list_sessions(
     """
     with options.open() as store:
         in_use = store.held_sessions()
-        sessions = (StoredSession(store, row, in_use) for row in selection.select(store))
-        SESSION.print_list(sessions, limit, options)
+        SESSION.print_list((StoredSession(store, row, in_use) for row in selection.select(store)), limit, options)
 
 
 def find_session(store: Store, session_id: str) -> SessionRow:

@@ -245,8 +245,7 @@ class AstevalSection(Section[None]):
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
         """The guidance: the available Python, the limits, and the functions for files."""
         files = _FILES.format(read_first=_READ_FIRST if self.read_first else "") if self.files else ""
-        memory = self.memory_bytes // 1024 // 1024
-        return _TEXT.format(seconds=self.timeout.total_seconds(), memory=memory, files=files)
+        return _TEXT.format(seconds=self.timeout.total_seconds(), memory=self.memory_bytes // 1024 // 1024, files=files)
 
     def _faults(self) -> Sequence[str]:
         faults: list[str] = []
@@ -386,10 +385,9 @@ class Evaluation:
         if value is None:
             return "", "none"
         most = self._settings.most_characters
-        inputs = {"value": value, "most": most}
         try:
             is_json, length, start, end = session.feed_run(
-                _SHOW, inputs=inputs, print_callback=lambda _stream, _text: None
+                _SHOW, inputs={"value": value, "most": most}, print_callback=lambda _stream, _text: None
             )
         except (MontyError, ValueError):  # endless, too large, of a class whose instance is gone; or a circle
             return _NOT_SHOWN, "repr"

@@ -120,10 +120,9 @@ class TreeReader:
 
     def listing(self, path: str) -> tuple[FileStat, ...]:
         """The visible entries of a folder, sorted."""
-        folder = self.folder(path)
         stats = (
             (entry.path, to_file_stat(join(path, entry.path.rpartition("/")[2]), entry))
-            for entry in self.below(folder.real)
+            for entry in self.below(self.folder(path).real)
         )
         visible = [stat for real, stat in stats if self.path_filter.shows(stat.path, real, stat.kind)]
         return tuple(sorted(visible, key=lambda entry: entry.path))

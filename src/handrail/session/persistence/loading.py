@@ -148,8 +148,7 @@ def decode_items(form: StoredType, entry: SessionEntry, session_id: str, store: 
     try:
         return form.load(entry.items, entry.type_version)
     except ValueError as error:
-        fault = f"cannot be read as JSON: {error}"
-        raise corrupt(fault, entry.number, entry.number, session_id, store) from error
+        raise corrupt(f"cannot be read as JSON: {error}", entry.number, entry.number, session_id, store) from error
 
 
 def corrupt(fault: str, first: int, last: int, session_id: str, store: SessionStore) -> StoreCorruptError:

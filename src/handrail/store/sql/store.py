@@ -131,8 +131,7 @@ class SqlStore(BaseStore):
         return tuple(self._effects(statements.UNRESOLVED_SLOTS, *_range_below(root)))
 
     def _effects(self, sql: str, *parameters: object) -> Iterator[EffectRow]:
-        rows = self._database.query(sql, parameters)
-        return (tables.read_effect(columns, self.url) for columns in rows)
+        return (tables.read_effect(columns, self.url) for columns in self._database.query(sql, parameters))
 
     # ------------------------------------------------------------------------------------------- sessions and commits
 
@@ -268,8 +267,7 @@ class SqlStore(BaseStore):
             checkpoint = tables.read_checkpoint((number, data), session_id, self.url)
         first = [columns[1:-1] for columns in rows]
         pages = self._pages(statements.POSITIONS, lambda last: (session_id, last[0], head), rows=first)
-        positions = (tables.read_position(columns, session_id, self.url) for columns in pages)
-        return checkpoint, positions
+        return checkpoint, (tables.read_position(columns, session_id, self.url) for columns in pages)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """Returns the newest checkpoint that covers no entry after `until`."""

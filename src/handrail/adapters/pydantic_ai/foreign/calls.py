@@ -344,10 +344,9 @@ def _like(error: Exception, text: str) -> ModelRetry | ToolFailed:
 
 def foreign_tool(name: str, metadata: ToolMetadata, schema: Mapping[str, Any]) -> ForeignTool:
     """A tool of that name, which runs the current call."""
-    acts_outside = metadata.effect == "external"
 
     async def run(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ARG001 - a handler's
-        return await _CALL.get().run(acts_outside=acts_outside)
+        return await _CALL.get().run(acts_outside=metadata.effect == "external")
 
     # A "state" that only a server, or nothing, declares, is not an effect that the tool declares.
     is_declared = metadata.declares_effect or metadata.effect != "state"

@@ -183,8 +183,7 @@ class ShellToolsSection(Section[None]):
         shell = self._shell()
         set_field(self, "allow", shell.rules)
         # Not a fault: a rule for a program that is not installed permits nothing.
-        missing = (name for name, path in shell.programs.items() if path is None)
-        set_field(self, "missing", frozenset(missing))
+        set_field(self, "missing", frozenset(name for name, path in shell.programs.items() if path is None))
         set_field(self, "environment", dict(self.environment))
         # The example must be a command that is allowed; a prefix with globs is not a command.
         plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
@@ -242,12 +241,10 @@ class ShellToolsSection(Section[None]):
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         environment = _environment(root) | dict(self.environment)
-        path = environment["PATH"]
         # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
-        programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
+        programs = {rule.program: shutil.which(rule.program, path=environment["PATH"]) for rule in rules}
         most_bytes = max(self.max_output_bytes, self.max_kept_bytes)
-        seconds = self.timeout.total_seconds()
-        return ShellHandler(root, filesystem, rules, programs, seconds, most_bytes, environment)
+        return ShellHandler(root, filesystem, rules, programs, self.timeout.total_seconds(), most_bytes, environment)
 
 
 def _environment(root: Path) -> dict[str, str]:

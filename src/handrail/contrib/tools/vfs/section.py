@@ -303,8 +303,7 @@ class FileHandlers:
         with self._filesystem(context) as filesystem:
             folder = self._folder(filesystem, params.path)
             pattern = _pattern(filesystem, params.pattern, folder)
-            look = self._look(context, include_ignored=params.include_ignored)
-            scan = _scan(filesystem, folder, pattern, look)
+            scan = _scan(filesystem, folder, pattern, self._look(context, include_ignored=params.include_ignored))
         entries = self._first_entries(scan)
         return ToolResult.ok(FilesFound(params.pattern, folder, entries, len(scan.entries), LeftOut.from_scan(scan)))
 
@@ -417,8 +416,7 @@ def _pattern(filesystem: Filesystem, pattern: str, folder: str) -> Pattern:
 
 
 def _read_head(filesystem: Filesystem, path: str) -> bytes:
-    exists = filesystem.exists(filesystem.resolve(path))
-    return filesystem.read_start(path, START_BYTES).data if exists else b""
+    return filesystem.read_start(path, START_BYTES).data if filesystem.exists(filesystem.resolve(path)) else b""
 
 
 def _length(entry: FileStat) -> int:
