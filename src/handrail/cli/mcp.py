@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
@@ -196,10 +196,8 @@ def _first_free(store: stores.Store, named: str | None, name: str) -> Session:
     if named is not None:
         return Session.open(store, named)
     for number in count(1):
-        try:
+        with suppress(SessionLockedError):
             return Session.open(store, name if number == 1 else f"{name}-{number}", wait=timedelta(0))
-        except SessionLockedError:
-            continue
     raise AssertionError  # pragma: no cover - `count` has no end
 
 
