@@ -388,9 +388,8 @@ def _shell_tools() -> Sequence[ToolDef]:
 
 
 def _find_folder(folder: str | os.PathLike[str]) -> FindFolder:
-    path = Path(folder)
     # Resolved when a run begins: an absolute path replaces the folder of the project, a relative one is below it.
-    return lambda run: run.project_folder / path
+    return lambda run: run.project_folder / folder
 
 
 def _check_prefix(prefix: str) -> str:
