@@ -321,11 +321,10 @@ def _close(value: Any) -> None:  # noqa: ANN401 - anything whose class has a `cl
     if inspect.iscoroutine(result):
         result.close()
         kind = type(value).__name__
-        msg = (
+        raise HandrailError(
             f"{kind}.close is asynchronous, so it was not closed. Make the resource yourself, bind it with "
             f"Binding.instance({kind}, ...), and close it when the run is over."
         )
-        raise HandrailError(msg)
 
 
 def join_call(value: object) -> None:

@@ -204,9 +204,8 @@ def newest_number(session_id: str, head: int, entries: Sequence[SessionEntry]) -
     """Returns the number of the last of `entries`; raises `SessionError` if they do not follow `head`."""
     newest = head + len(entries)
     if entries and (entries[0].number != head + 1 or entries[-1].number != newest):
-        msg = (
+        raise SessionError(
             f"session {session_id!r} takes entries {head + 1} to {newest} next, and was given {entries[0].number} to "
             f"{entries[-1].number}"
         )
-        raise SessionError(msg)
     return newest

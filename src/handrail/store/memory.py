@@ -281,11 +281,10 @@ class MemoryStore(BaseStore):
 
     def connection(self) -> DatabaseConnection:
         """Raises `SessionUseError`: there is no database."""
-        msg = (
+        raise SessionUseError(
             "a store in memory has no database, so context.connection has nothing to write to; open the session on "
             '"sqlite:///desk.db" or "postgresql://..."'
         )
-        raise SessionUseError(msg)
 
     def is_committed(self, journal_id: str) -> bool:
         """Tests whether the call that a journal belongs to has been committed."""
