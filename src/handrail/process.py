@@ -108,8 +108,7 @@ def is_running(name: ProcessName) -> bool:
         return False
     except OSError:
         pass  # there is one, and it is another user's
-    stat = _stat(name.pid)
-    if stat is None:
+    if (stat := _stat(name.pid)) is None:
         return True  # it has just ended, or the system does not say
     # A first thread that has ended is a zombie too, while the others run.
     is_dead = stat[_STATE] in _DEAD_STATES and int(stat[_THREADS]) <= 1

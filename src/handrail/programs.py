@@ -232,8 +232,7 @@ def _open_end(pid: int) -> int | None:
 @cache
 def killed_with_parent() -> tuple[str, ...]:
     """The command by which the kernel kills a program with the thread that starts it; empty without one."""
-    program = shutil.which("setpriv", path=os.defpath)
-    if program is None:
+    if (program := shutil.which("setpriv", path=os.defpath)) is None:
         return ()
     line = (program, "--pdeathsig", "KILL", "--")
     try:

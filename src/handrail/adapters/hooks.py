@@ -182,8 +182,7 @@ class FeedbackHook:
         return sum(1 for _ in takewhile(lambda record: not record.success, same)) >= trigger.on_repeated_failure
 
     def _new_files(self, provider: str, pattern: str) -> tuple[str, ...]:
-        filesystem = self.view.filesystem
-        if filesystem is None:
+        if (filesystem := self.view.filesystem) is None:
             return ()
         paths = {file.path for file in filesystem.glob(pattern)}
         return tuple(sorted(paths.difference(*(item.files for item in self._newest_first(provider)))))

@@ -188,8 +188,7 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     if next(fences, None) != 0:
         message = "the front matter is missing; begin the file with a line ---, the key 'name', and a line ---"
         raise AgentFileError(message, file=file, line=1, column=1)
-    end = next(fences, None)
-    if end is None:
+    if (end := next(fences, None)) is None:
         raise AgentFileError("the front matter is not closed; end it with a line ---", file=file, line=1, column=1)
     faults: list[DocumentError] = []
     values = _front_matter("\n".join(lines[1:end]), file, faults)

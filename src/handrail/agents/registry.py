@@ -490,8 +490,7 @@ def _describe_missing(kind: Kind, name: str, there: Mapping[str, Entry], other: 
     if name in other:
         namespace: Kind = "toolset" if kind == "tool" else "tool"
         fault += f" A {namespace} of that name exists; move it to `{namespace}s:`."
-    near = nearest(name, there)
-    if near is not None:
+    if (near := nearest(name, there)) is not None:
         fault += f" Did you mean {near!r}?"
     names = enumerated(sorted(there), limit=_MOST_LISTED, near=name) or "none"
     return f"{fault} Available {kind}s: {names}; a module exports what its {kind.upper()}S lists."

@@ -102,8 +102,7 @@ class PathFilter:
 
     def refuse_change(self, path: str, *, is_folder: bool = True, spelling: str | None = None) -> None:
         """Raises `PathConflictError` if a path may not be changed; `spelling` is how the call wrote it."""
-        by = self.unwritable(path, is_folder=is_folder)
-        if by is not None:
+        if (by := self.unwritable(path, is_folder=is_folder)) is not None:
             raise hidden(path if spelling is None else spelling, by=by)
 
     def refuse_with(self, path: str, folder: str, *, spelling: str, is_folder: bool = True) -> None:
@@ -119,8 +118,7 @@ class PathFilter:
         # Also `reading`: moving a hidden path would show it under the new one.
         path_sets = (*self.writing, *self.removing, *self.reading)
         for path, is_folder in entries:
-            by = _why(path_sets, path, is_folder=is_folder)
-            if by is not None:
+            if (by := _why(path_sets, path, is_folder=is_folder)) is not None:
                 raise hidden(spelling, by=by) if path == folder else holds_hidden(spelling, by=by)
             self.refuse_with(path, folder, spelling=spelling, is_folder=is_folder)
 
@@ -304,8 +302,7 @@ def _why(sets: tuple[PathSet, ...], path: str, *, is_folder: bool) -> str | None
     if not sets or path == ROOT:
         return None
     for path_set in sets:
-        why = path_set.why(path, is_folder=is_folder)
-        if why is not None:
+        if (why := path_set.why(path, is_folder=is_folder)) is not None:
             return why
     return None
 
@@ -406,8 +403,7 @@ class Pattern(PathMatcher[str]):
 def _alternatives(part: str) -> list[str]:
     texts = [part]
     for text in texts:  # grows while it is walked
-        braces = _BRACES.search(text)
-        if braces is not None:
+        if (braces := _BRACES.search(text)) is not None:
             texts += [
                 f"{text[: braces.start()]}{alternative}{text[braces.end() :]}" for alternative in braces[1].split(",")
             ]

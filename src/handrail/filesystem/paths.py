@@ -134,8 +134,7 @@ def _refuse_what_is_no_path(path: str, encode: Callable[[str], bytes], noun: str
         raise PathEscapeError(msg, path=path) from error
     if len(encoded) > MAX_PATH_BYTES:
         raise PathEscapeError(f"the {noun} is longer than {MAX_PATH_BYTES} bytes; give a shorter one", path=path)
-    fault = _fault(path, noun)
-    if fault:
+    if fault := _fault(path, noun):
         raise PathEscapeError(f"{fault}; {_instead(path)}", path=path)
 
 

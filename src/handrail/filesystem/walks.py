@@ -384,8 +384,7 @@ def _split(pattern: bytes) -> list[list[bytes]]:
     parts: list[list[bytes]] = [[]]
     at = 0
     while at < len(pattern):
-        token = _TOKEN.match(pattern, at)
-        if token is None:
+        if (token := _TOKEN.match(pattern, at)) is None:
             raise re.error("a bracket that is not closed, or a backslash at the end")
         at = token.end()
         plain, character = token["plain"], token["plain"] or token["escaped"]

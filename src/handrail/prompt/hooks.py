@@ -77,8 +77,7 @@ class RunView:
     @property
     def filesystem(self) -> Filesystem | None:
         """The bound `Filesystem`, or that of another prompt of the run; `None` if there is none."""
-        bound = self.resources.get(Filesystem, None)
-        if bound is not None:
+        if (bound := self.resources.get(Filesystem, None)) is not None:
             return bound
         beside = self.resources.get(RunFilesystem, None)
         return None if beside is None else beside.find()
@@ -334,8 +333,7 @@ class FilesExist:
         """
         if not self.paths:
             return ()
-        filesystem = context.filesystem
-        if filesystem is None:
+        if (filesystem := context.filesystem) is None:
             raise UnboundResourceError(Filesystem)
         absent = [path for path in self.paths if not filesystem.exists(path)]
         if not absent:

@@ -140,8 +140,7 @@ def compare_overrides(texts: Mapping[str, PromptText], overrides: _Overrides | N
     unknown: list[str] = []
     faults: list[str] = []
     for key, override in (overrides or {}).items():
-        original = texts.get(key)
-        if original is None:
+        if (original := texts.get(key)) is None:
             unknown.append(key)
             continue
         text = plain_text("\n".join(override.text) if isinstance(override.text, list) else override.text)
@@ -230,8 +229,7 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
 
 def _tool_with(tool: Tool[Any, Any], texts: Mapping[str, str]) -> Tool[Any, Any]:
     fields: dict[str, Any] = {}
-    description = texts.get(f"tools.{tool.name}.description")
-    if description is not None:
+    if (description := texts.get(f"tools.{tool.name}.description")) is not None:
         fields["description"] = description
     schema = tool.parameters_schema
     described = described_schema(tool.name, schema, texts)

@@ -259,8 +259,7 @@ class SequentialDependencyPolicy:
 
     def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
         """Allows the tool if everything it depends on has succeeded; a refusal lists what has not."""
-        needed = self.dependencies.get(tool.name)
-        if not needed:
+        if not (needed := self.dependencies.get(tool.name)):
             return PolicyDecision.allow()
         # Sorted: the same state gives the same message in every process, whatever the order of its sets.
         missing = sorted(needed.difference(done.tool for done in context.session[ToolSucceeded].all()))

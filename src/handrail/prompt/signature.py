@@ -182,8 +182,7 @@ def takes_context(function: AnyCallable) -> bool:
 
 def calling_fault(function: AnyCallable, positional: tuple[object, ...], keywords: Mapping[str, object]) -> str | None:
     """The reason why a callable cannot be called with values of these types; `None` if it can."""
-    signature = callable_signature(function)
-    if signature is None:
+    if (signature := callable_signature(function)) is None:
         return None
     # Calling a generator function runs nothing of its body: the call would succeed without an effect.
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

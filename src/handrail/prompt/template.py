@@ -305,6 +305,5 @@ def _check_names(name: str, placed: PlacedSection, owners: dict[str, tuple[str, 
 
 def _check_reach(policy: ToolPolicy, tool_names: frozenset[str], path: tuple[str, ...]) -> None:
     scope_fault: Callable[[frozenset[str]], str | None] = getattr(policy, "scope_fault", lambda _: None)
-    fault = scope_fault(tool_names)
-    if fault is not None:
+    if (fault := scope_fault(tool_names)) is not None:
         raise PromptValidationError(f"policy {policy.name}: {fault}", section_path=path)

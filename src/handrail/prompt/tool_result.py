@@ -261,8 +261,7 @@ class ToolResult(Generic[T_co]):
         value = self.value
         if value is None or self.exclude_value_from_context:
             return escape_surrogates(self.message or ("OK" if self.success else "Failed"))
-        text = _render_value(value)
-        if text is None:
+        if (text := _render_value(value)) is None:
             text = value if isinstance(value, str) else _as_json(value)
         # Only a success is its `render` alone: a failure without its message would read like a success.
         elif self.success:

@@ -383,8 +383,7 @@ class ResourceRegistry(Resolver):
         return ResourceContext(self)
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
-        binding = self._by_type.get(protocol)
-        if binding is None:
+        if (binding := self._by_type.get(protocol)) is None:
             if default is not MISSING:
                 return default
             raise unbound_error(protocol)

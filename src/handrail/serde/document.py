@@ -162,8 +162,7 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
     """
     place = _Place(name, first_line, refusal)
     # Before ruamel.yaml, whose error for such a character has a position, and neither a line nor a mark.
-    unprintable = first_unprintable(text)
-    if unprintable is not None:
+    if (unprintable := first_unprintable(text)) is not None:
         line, column, words = unprintable
         raise place.fault(f"{words}; remove it, or write it as an escape in double quotes", line, column)
     return _Reader(place, _events(text, place)).tree()
@@ -171,8 +170,7 @@ def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactor
 
 def first_unprintable(text: str) -> tuple[int, int, str] | None:
     """The first character that YAML does not allow, as NUL: line, column and words."""
-    match = _UNPRINTABLE.search(text)
-    if match is None:
+    if (match := _UNPRINTABLE.search(text)) is None:
         return None
     lines = re.split("\r\n?|\n", text[: match.start()])
     return len(lines), len(lines[-1]) + 1, f"the character U+{ord(match[0]):04X} is not allowed in YAML"

@@ -370,8 +370,7 @@ class MemoryStore(BaseStore):
         return True
 
     def _require_session(self, session_id: str) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
+        if (session := self._sessions.get(session_id)) is None:
             raise locks.session_not_found(session_id, self.url)
         return session
 

@@ -232,8 +232,7 @@ class Playback:
     def assert_finished(self) -> None:
         """Raises `ScriptError` with the remaining replies, unless the script was played to its end."""
         with self._lock:
-            rest = self.script.replies[self.played :]
-            if rest:
+            if rest := self.script.replies[self.played :]:
                 names = "; ".join(_describe_reply(reply) for reply in rest)
                 raise ScriptError(
                     f"the run ended after reply {self.played} of {self.script.name}, which has "

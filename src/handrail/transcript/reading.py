@@ -395,8 +395,7 @@ class TranscriptReader:
     def _add_report(self, report: CallReport) -> None:
         ref = report.call.call
         root = _outermost(ref)
-        call = self._find(root)
-        if call is None:
+        if (call := self._find(root)) is None:
             call = self._alone[root] = PendingCall(TranscriptCall(call=root, tool=""))
             self._queue.append(call)
         if root == ref:

@@ -329,8 +329,7 @@ class McpConnection:
         for _ in range(_MOST_PAGES):
             page = await client.session.list_tools(params=t.PaginatedRequestParams(cursor=cursor))
             tools += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
+            if (cursor := page.next_cursor) is None:
                 break
         before, self.tools = self.tools, tuple(tools)
         if before != self.tools and self._attempt.done():

@@ -140,8 +140,7 @@ def ask_client(message: str, schema: Mapping[str, Any]) -> ClientAnswer:
         CallPostponed: there is no answer yet. It must not be caught.
         ToolValidationError: the call was not made by an MCP client.
     """
-    call = CLIENT_CALL.get()
-    if call is None:
+    if (call := CLIENT_CALL.get()) is None:
         raise ToolValidationError("only a call of an MCP client can ask the person there")
     question = ClientQuestion(message, schema)
     if (answer := call.answers.get(question.id)) is not None:

@@ -377,8 +377,7 @@ def check_resumed(session: Session, options: RunOptions) -> None:
     Raises:
         AgentError: `options` leave out the rules or the folder, and the run was begun with others than the defaults.
     """
-    first = session[RunCommand].latest()
-    if first is None:
+    if (first := session[RunCommand].latest()) is None:
         return
     missing: list[str] = []
     if first.rules is not None and options.rules is None:

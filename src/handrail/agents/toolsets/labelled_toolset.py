@@ -171,8 +171,7 @@ class LabelledToolset(CombinedToolset[Any]):
         members_tools = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
         # The same conflicts as PydanticAI would report, but all of them, and with their origins.
         names = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in members_tools]
-        conflict = name_conflict(names, self.reserved())
-        if conflict is not None:
+        if (conflict := name_conflict(names, self.reserved())) is not None:
             raise conflict
         self.notify(members_tools)
         owners = {name: (source.toolset, tool) for source, tools in members_tools for name, tool in tools.items()}

@@ -190,8 +190,7 @@ def list_sessions(
 
 def find_session(store: Store, session_id: str) -> SessionRow:
     """The row of a session."""
-    row = store.find(session_id)
-    if row is None:
+    if (row := store.find(session_id)) is None:
         raise SessionNotFoundError(
             f"{store.url} has no session {session_id}; handrail sessions list shows all", session_id=session_id
         )

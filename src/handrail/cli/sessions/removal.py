@@ -142,8 +142,7 @@ def _make_plan(store: Store, rows: Sequence[SessionRow], removal: SessionRemoval
         if row.session_id in below:  # goes with its parent, which was named, too
             continue
         family = list(_descendants(row, children))
-        why = _reason_to_keep(store, (*family, row), removal, in_use)
-        if why:
+        if why := _reason_to_keep(store, (*family, row), removal, in_use):
             reasons[row.session_id] = why
             continue
         total_size = _total(store.session_size(entry.session_id) for entry in (*family, row))

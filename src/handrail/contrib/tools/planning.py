@@ -129,8 +129,7 @@ class PlanCompleted:
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """The steps that are not done, in one sentence."""
-        plan = context.session[Plan].latest()
-        if plan is None:
+        if (plan := context.session[Plan].latest()) is None:
             return ("There is no plan yet. Make one, and do its steps.",) if self.required else ()
         if plan.status == "completed":
             return ()
@@ -413,8 +412,7 @@ def _reduce_update(view: SliceView[Plan], event: UpdateStep) -> Replace[Plan]:
 
 
 def _existing(view: SliceView[Plan]) -> Plan:
-    plan = view.latest()
-    if plan is None:
+    if (plan := view.latest()) is None:
         raise ToolValidationError("there is no plan yet; call planning_setup_plan first.")
     return plan
 

@@ -231,8 +231,7 @@ class AstevalSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        faults = self._faults()
-        if faults:
+        if faults := self._faults():
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field = object.__setattr__
         seconds, files, read_first = self.timeout.total_seconds(), self.files, self.read_first
@@ -535,8 +534,7 @@ class LentFiles:
 
 def find_files(context: ToolContext) -> Filesystem | None:
     """The filesystem of a call, without `.git` and what approval rules ask about; `None` if there is none."""
-    filesystem = context.filesystem
-    if filesystem is None:
+    if (filesystem := context.filesystem) is None:
         return None
     paths = context.resources.get(ProgramPaths, None)
     unseen = NOTHING_FILTERED if paths is None else unasked(paths.path_filter)

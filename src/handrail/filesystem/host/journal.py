@@ -409,8 +409,7 @@ def read_journal(journal_id: str, journal: bytes, marks: bytes) -> JournalRecord
     """Parses the two files of a journal; `JournalError` if it is damaged, or from a newer Handrail."""
     records, place = JournalRecords(), 0
     while place < len(journal):
-        data = _record_at(journal, place, journal_id)
-        if data is None:
+        if (data := _record_at(journal, place, journal_id)) is None:
             break
         place += _HEAD.size + len(data)
         try:

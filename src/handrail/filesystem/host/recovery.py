@@ -245,8 +245,7 @@ class RecordedPrograms:
         """Kills what programs of a dead process have left running; `JournalError` if it cannot."""
         for call in self.journals.ids("program"):
             namespace = self.journals.read(f"program-{call}").decode(errors="replace")
-            survivors = ProgramRecord(call, ProcessName.parse(namespace)).kill()
-            if survivors:
+            if survivors := ProgramRecord(call, ProcessName.parse(namespace)).kill():
                 pids = ", ".join(str(process.pid) for process in sorted(survivors))
                 msg = (
                     f"a program of a dead process still runs and cannot be killed (process {pids}). It could change "

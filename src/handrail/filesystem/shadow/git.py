@@ -61,8 +61,7 @@ class ObjectWriter:
         digest = hashlib.sha1(object_header(b"blob", size), usedforsecurity=False)
         remaining = size
         while remaining:
-            chunk = source.read(min(remaining, CHUNK))
-            if not chunk:
+            if not (chunk := source.read(min(remaining, CHUNK))):
                 self._pad(remaining)
                 return UNREAD
             digest.update(chunk)
@@ -97,8 +96,7 @@ class ObjectReader:
         if kind != b"blob":
             raise objects_missing([id])
         while remaining:
-            chunk = self._pipes.stdout.read(min(remaining, CHUNK))
-            if not chunk:
+            if not (chunk := self._pipes.stdout.read(min(remaining, CHUNK))):
                 raise _ended_early()
             remaining -= len(chunk)
             yield chunk

@@ -320,8 +320,7 @@ def _plan(reader: ObjectReader, path: str, target: TreeEntry, present: Folder | 
     # After the mode, which is stored in the folder above and is not part of the id.
     if present.id == target.id:
         return
-    content = reader.tree(target.id)
-    if content is None:
+    if (content := reader.tree(target.id)) is None:
         raise objects_missing([target.id])
     entries = list(decode_tree(content))
     names = {entry.name for entry in entries}

@@ -378,8 +378,7 @@ def copy_for_fork(
     with recorder.lock:
         types = (*opening.types, *recorder.kinds.values())
     store, session_id = recorder.store, recorder.session_lock.session_id
-    row = store.find(session_id)
-    if row is None:
+    if (row := store.find(session_id)) is None:
         raise _not_found(store, session_id)
     end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).storable)
     if end is None:

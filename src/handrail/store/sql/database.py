@@ -100,8 +100,7 @@ class Database:
             SessionError: no call runs here.
             TransactionClosedError: the call has ended.
         """
-        transaction = current()
-        if transaction is None:
+        if (transaction := current()) is None:
             msg = "no call runs here, so no transaction is open to write in; use context.connection inside a handler"
             raise SessionError(msg)
         with self._lock:

@@ -317,6 +317,5 @@ def is_dead(owner: ProcessName) -> bool:
 def _list_owners(text: str) -> Iterator[tuple[str, ProcessName]]:
     for container in cast("list[dict[str, Any]]", json.loads(text or "[]")):
         labels = cast("dict[str, str]", container.get("Labels") or {})
-        owner = ProcessName.parse(labels.get(OWNER_LABEL, ""))
-        if owner is not None:
+        if (owner := ProcessName.parse(labels.get(OWNER_LABEL, ""))) is not None:
             yield str(container["Id"]), owner

@@ -111,8 +111,7 @@ class SandboxSection(Section[None]):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        faults = self._faults()
-        if faults:
+        if faults := self._faults():
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field(self, "environment", dict(self.environment))
         rule = ShellRule((TOOL,), commit_on=tuple(self.commit_on), reads_everything=self.reads_everything)
@@ -237,8 +236,7 @@ class SandboxHandler:
         line, root = _checked(params.line), filesystem.root
         folder, start = resolve_folder(params.folder, root)
         # Without its tokens: which files a line of the shell names is not known.
-        fault = reach.fault(self.rule, (TOOL,), start)
-        if fault is not None:
+        if (fault := reach.fault(self.rule, (TOOL,), start)) is not None:
             raise ToolValidationError(f"{fault}.")
         try:
             running = sandbox.running()

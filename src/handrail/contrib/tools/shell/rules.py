@@ -378,8 +378,7 @@ class ProgramReach:
     @classmethod
     def from_call(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
         """The reach of a call that runs programs in the folder `root`: everything if nothing is bound."""
-        paths = context.resources.get(ProgramPaths, None)
-        if paths is None:
+        if (paths := context.resources.get(ProgramPaths, None)) is None:
             return cls()
         path_filter = paths.path_filter.plus(paths.kept_in(root))
         name_filter = path_filter.plus(excluding((), show_git=paths.show_git))
@@ -395,8 +394,7 @@ class ProgramReach:
             return f"$.folder: it is out of reach here, because of {by}"
         for number, token in enumerate(command[1:], 1):
             for path in _paths_named(token, place):
-                by = self._keeps(path, changes=not rule.reads)
-                if by is not None:
+                if (by := self._keeps(path, changes=not rule.reads)) is not None:
                     return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
         # After the named paths: `reads_everything` permits what is not named, and a protected path that is named is
         # refused nevertheless.

@@ -283,8 +283,7 @@ class ShellHandler:
         command = _checked(params.command)
         path, place = resolve_folder(params.folder, self.root)
         rule = match_command(self.rules, command, place, reach.fault)
-        executable = self.programs[rule.program]
-        if executable is None:
+        if (executable := self.programs[rule.program]) is None:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
         program = Program(
             # By its absolute path, found when the section was made; `PATH` of the environment is not searched again.

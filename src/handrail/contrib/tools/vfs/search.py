@@ -345,8 +345,7 @@ class Search:
             # After the file in which the search stopped: what was found in it is still shown.
             if self._stop_reason is not None:
                 return self._outcome(rest=len(stats) - place, left_out=left_out)
-            text = self._text(filesystem, stat)
-            if text is not None:
+            if (text := self._text(filesystem, stat)) is not None:
                 self._search(stat.path, text)
         return self._outcome(rest=0, left_out=left_out)
 

@@ -319,8 +319,7 @@ class FileHandlers:
                 scan = _scan(filesystem, there.path, pattern, look)
                 stats = [stat for stat in scan.entries if stat.kind == "file"]
                 return ToolResult.ok(search.run(filesystem, stats, LeftOut.from_scan(scan)))
-            by = filesystem.unsearched(there.path)
-            if by is not None:
+            if (by := filesystem.unsearched(there.path)) is not None:
                 # Naming a file must not bypass the rules that leave it out of searches.
                 raise ToolValidationError(f"$.path: {there.path} is left out of searches, because of {by}.")
             # Ignore files hide it from searches of its folder, and not from one that names it, as from `read_file`.
@@ -485,8 +484,7 @@ def read_content(filesystem: Filesystem, path: str, limits: VfsLimits) -> Conten
     if stat.kind == "special":
         return Content(stat.path, _SPECIAL, "")
     start = filesystem.read_start(path, START_BYTES)
-    larger = too_large(start.size, limits)
-    if larger is not None:
+    if (larger := too_large(start.size, limits)) is not None:
         return Content(stat.path, NotText(larger), filesystem.identity(path))
     # Most files are this small, and then the first read was the only one.
     if start.size <= len(start.data):

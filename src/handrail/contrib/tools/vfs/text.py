@@ -469,8 +469,7 @@ def _lines_at(text: str, positions: list[int]) -> tuple[int, ...]:
 
 def _nearest(text: str, old: str) -> str:
     # First what is more certain; the search by similarity is slow.
-    differing = _but_for_white_space(text, old)
-    if differing:
+    if differing := _but_for_white_space(text, old):
         return differing
     line_to_find = next((line.strip() for line in old.split("\n") if line.strip()), "")
     lines: dict[str, str] = {}
