@@ -110,9 +110,7 @@ class Origin:
 
     def __str__(self) -> str:
         """In words: `built-in`, `tools.py`, `package shop-tools (entry point refunds)`."""
-        if self.kind == "package":
-            return f"package {self.where}"
-        return self.where or self.kind
+        return f"package {self.where}" if self.kind == "package" else self.where or self.kind
 
 
 EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -382,9 +382,7 @@ def _content(place: Path) -> bytes:
 
 
 def _stat(path: str, entry: MemoryNode) -> FileStat:
-    if isinstance(entry, bytes):
-        return FileStat(path, "file", len(entry))
-    return FileStat(path, "folder", 0)
+    return FileStat(path, "file", len(entry)) if isinstance(entry, bytes) else FileStat(path, "folder", 0)
 
 
 class NodeKind(Enum):

@@ -120,9 +120,7 @@ def json_line(value: object) -> str:
 
 def type_name(kind: object) -> str:
     """A type as people write it, without the modules it comes from."""
-    if isinstance(kind, type):
-        return kind.__name__
-    return re.sub(_MODULES, "", str(kind))
+    return kind.__name__ if isinstance(kind, type) else re.sub(_MODULES, "", str(kind))
 
 
 def format_size(size: int) -> str:

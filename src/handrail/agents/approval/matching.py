@@ -161,9 +161,7 @@ def _values_at(value: object, segments: Sequence[Segment]) -> Iterator[object]:
 def _step(value: object, segment: Segment) -> Iterable[object]:
     if isinstance(value, Mapping):
         entries = cast("Mapping[object, object]", value)  # what it holds is looked at below
-        if segment is None:
-            return tuple(entries.values())
-        return (entries.get(segment, _MISSING),)
+        return tuple(entries.values()) if segment is None else (entries.get(segment, _MISSING),)
     if isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)  # as above
         if segment is None:

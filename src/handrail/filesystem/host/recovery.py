@@ -378,11 +378,10 @@ def _refuse_other_root(journal_id: str, header: JournalHeader, root: Root, folde
 def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
     for path, image in journal.records.images.items():
         if not images.has_content(image):
-            name = f"journal-{journal.journal_id}"
             msg = (
                 f"what was at {path!r} cannot be restored, so nothing is: {image.blob!r} in the journal's folder "
                 "is not what was saved there, or is missing. Restore it from a copy; or look at the tree, and remove "
-                f"the file {name} from that folder to keep the tree as it is."
+                f"the file journal-{journal.journal_id} from that folder to keep the tree as it is."
             )
             raise JournalError(msg, path=ROOT)
 
