@@ -331,14 +331,11 @@ async def read_typed_text(stream: TextIO) -> str | None:
     while not line.endswith(b"\n"):
         await _readable(descriptor)
         # A terminal in canonical mode returns at most one line for each read, so nothing of a later answer is taken.
-        chunk = os.read(descriptor, _CHUNK)
-        if not chunk and not line:
-            return None
-        # The input ended in the middle of a line, which counts as typed.
-        if not chunk:
+        if not (chunk := os.read(descriptor, _CHUNK)):
             break
         line += chunk
-    return line.decode(errors="replace").strip()
+    # Where the input ended in the middle of a line, that counts as typed.
+    return line.decode(errors="replace").strip() if line else None
 
 
 async def _readable(descriptor: int) -> None:
