@@ -147,8 +147,7 @@ def _escape(segment: str | int) -> str:
 # ----------------------------------------------------------------------------------------------------------- the check
 
 
-def _check_multiple(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
-    del schema
+def _check_multiple(validator: Any, factor: Any, value: Any, _schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
     is_finite = validator.is_type(value, "number") and (isinstance(value, int) or math.isfinite(value))
     if is_finite and Fraction(str(value)) % Fraction(str(factor)):
         yield ValidationError("not a multiple")
