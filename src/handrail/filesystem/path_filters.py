@@ -122,14 +122,14 @@ class PathFilter:
                 raise hidden(spelling, by=by) if path == folder else holds_hidden(spelling, by=by)
             self.refuse_with(path, folder, spelling=spelling, is_folder=is_folder)
 
-    def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
+    def keeps(self, path: str, *, changes: bool) -> str | None:
         """The reason why a program may not read or list a path, or, with `changes`, not change it; `None` if it may.
 
         Paths in `holding` are among them: only a call that was judged for one may change it.
         """
         sets = (*self.reading, *self.listing, *self.searching)
         changing = (*self.writing, *self.removing, *self.holding)
-        return _why((*sets, *changing) if changes else sets, path, is_folder=is_folder)
+        return _why((*sets, *changing) if changes else sets, path, is_folder=True)
 
     def is_partial(self, *, changes: bool) -> bool:
         """Returns whether it restricts reading and listing, or, with `changes`, changes."""
