@@ -84,8 +84,7 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
 
 
 class _Terse(GenerateJsonSchema):
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401 - pydantic's type for it is private
-        del schema
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ANN401, ARG002 - pydantic's type is private
         return False
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
