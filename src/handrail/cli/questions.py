@@ -255,8 +255,7 @@ def stored_questions(
     questions = list(_with_rows(store, questions))
     recorded_ones = [item for item in questions if item.is_recorded]
     others = [item for item in questions if not (item.is_recorded or _waits_for_calls(store, item, recorded_ones))]
-    all_of_them = (*recorded_ones, *others)
-    return [item for item in all_of_them if _is_meant(item, session_id) and not _is_settled(store, item)]
+    return [item for item in (*recorded_ones, *others) if _is_meant(item, session_id) and not _is_settled(store, item)]
 
 
 def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:

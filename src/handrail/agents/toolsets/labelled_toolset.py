@@ -266,10 +266,9 @@ def name_conflict(
     conflicts = {name: labels for name, labels in owners.items() if len(labels) > 1}
     if not conflicts:
         return None
-    lines = [f"  {name}: {', '.join(labels)}" for name, labels in conflicts.items()]
     return ToolConflictError(
         "the tools of an agent need different names, and these are taken more than once:\n"
-        + "\n".join(lines)
+        + "\n".join(f"  {name}: {', '.join(labels)}" for name, labels in conflicts.items())
         + "\nRename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x').",
         tools=tuple(conflicts),
     )

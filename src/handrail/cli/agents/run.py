@@ -269,8 +269,7 @@ class _ReportedRun:
     def _interrupted(self) -> None:
         if not self._asks:
             self._calls_interrupted = bool(self._calls)
-            tools = tuple(dict.fromkeys(self._calls.values()))
-            self._waited_for = enumerated(tools, limit=_MOST_NAMED) or "the model"
+            self._waited_for = enumerated([*dict.fromkeys(self._calls.values())], limit=_MOST_NAMED) or "the model"
         self._interrupt()
 
     def _say_stopping(self, how_long: str) -> None:

@@ -166,8 +166,7 @@ class Git:
         """The sizes of the objects with these ids, as far as there are any."""
         query = "".join(f"{object_id}\n" for object_id in ids).encode()
         answers = self.run("cat-file", "--batch-check", stdin=query).decode().splitlines() if query else []
-        rows = [answer.split() for answer in answers]
-        return {row[0]: int(row[2]) for row in rows if row[-1] != "missing"}
+        return {row[0]: int(row[2]) for row in map(str.split, answers) if row[-1] != "missing"}
 
     def tracked(self, root: Path) -> frozenset[str]:
         """The paths that the index of a root's own repository has, and the folders that hold them.

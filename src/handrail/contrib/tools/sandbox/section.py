@@ -119,8 +119,7 @@ class SandboxSection(Section[None]):
         tool = sandbox_tool(self.limits, rule, outside=outside, accepts_overrides=self.accepts_overrides)
         set_field(self, "tools", (tool,))
         if self.file_tools:
-            files = VfsToolsSection(self.filesystem, policies=self.file_policies)
-            set_field(self, "children", (files, *self.children))
+            set_field(self, "children", (VfsToolsSection(self.filesystem, policies=self.file_policies), *self.children))
         # By a provider, so that each run has a sandbox of its own, and closes it.
         sandbox = Binding(Sandbox, lambda _: Sandbox(self.engine, self.filesystem, self._workspace()))
         set_field(self, "resources", also_bound(self.resources, {HostFilesystem: self.filesystem, Sandbox: sandbox}))
