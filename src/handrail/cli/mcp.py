@@ -84,7 +84,7 @@ class ServerChoices:
         """The policies of the rules; `is_claim` says of a tool whether only its server says that it reads."""
         if self.rules is None:
             return ()
-        from handrail.agents.approval.rule_policy import rule_policies  # noqa: PLC0415 - needs the extra `agents`
+        from handrail.agents.approval.gate import rule_policies  # noqa: PLC0415 - needs the extra `agents`
         from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
 
         return rule_policies(read_rules(self.rules), caller, is_claim)

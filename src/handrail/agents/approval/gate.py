@@ -60,10 +60,12 @@ from handrail.redaction import redacted_logger
 from handrail.resources import ResourceRegistry
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import describe_error
+from handrail.serde import dump
 from handrail.serde.secrets import mask_places
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
+from handrail.taint import TaintPolicy
 
 OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None]]
 """Called with a question that is about to be asked (no decision yet), and with every new decision.
@@ -404,3 +406,32 @@ class GatedPrompt(Prompt[str]):
         prompt = super().render(open=open)
         policies = {name: (*self._policies, *others) for name, others in prompt.policies.items()}
         return replace(prompt, policies=policies, prompt_policies=(*self._policies, *prompt.prompt_policies))
+
+
+def rule_policies(rules: ApprovalRules, caller: str, is_claim: Callable[[str], bool]) -> tuple[ToolPolicy, ...]:
+    """The policies of rules for a loop without a run, such as an MCP server: of its calls, and of untrusted content.
+
+    Each question is put to the approver of the loop; no answer is remembered for later calls.
+
+    Args:
+        rules: the rules.
+        caller: who calls, for rules on agents.
+        is_claim: says of a tool whether only a third party says that it reads; such calls are asked about if no rule
+            fits.
+    """
+
+    def describe(tool: Tool[Any, Any], params: object, ref: CallRef, context: ToolContext | None) -> GatedCall:
+        return GatedCall(
+            path=(caller,),
+            session_id="" if context is None else context.session.session_id,
+            call_id=ref.call_id,
+            reply=ref.reply,
+            tool=tool.name,
+            effect=tool.effect,
+            arguments={} if params is None else cast("dict[str, Any]", tool.masking.mask(dump(params))),
+            digest="",
+            default="ask" if is_claim(tool.name) else None,
+        )
+
+    policy = GatePolicy(ApprovalGate(rules, "ask", None), describe)
+    return (policy,) if rules.tainted == "allow" else (policy, TaintPolicy(on_tainted=rules.tainted))
