@@ -29,7 +29,7 @@ pytest_plugins = [
     "tests.cases",
     "tests.collection",
     "tests.endless_tests",
-    "tests.forked_coverage",
+    "tests.process_coverage",
     "tests.forked_workers",
     "tests.left_threads",
     "tests.tracing",

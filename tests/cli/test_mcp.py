@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -23,7 +24,8 @@ from tests.cli.agent_folders import write
 from tests.cli.desk import ENTRY, Command
 from tests.wording import Wording
 
-pytestmark = pytest.mark.timeout(180)  # servers are processes that start
+# Servers are processes that start.
+pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("measured_programs")]
 
 BANK_COMMAND = ("--", sys.executable, str(BANK))
 RULES = "defaults: {read: allow, external: ask}\ndeny: [north_wrong]\n"
@@ -61,7 +63,7 @@ def mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @asynccontextmanager
 async def client_of(*words: str) -> AsyncGenerator[Client]:
     """A client of the command as a process."""
-    parameters = StdioServerParameters(command=ENTRY[0], args=[*ENTRY[1:], *words])
+    parameters = StdioServerParameters(command=ENTRY[0], args=[*ENTRY[1:], *words], env=dict(os.environ))
     async with Client(stdio_client(parameters, sys.__stderr__ or sys.stderr)) as client:
         yield client
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ TOOLS = (
     _tool("wait"),
     _tool("die", hints=None),
     _tool("die_reading"),
+    _tool("die_wrong", hints=None, output_schema=_CENTS),
     _tool("fail"),
     _tool("refuse", hints=None),
     _tool("ask", hints=None),
@@ -66,8 +67,9 @@ def _text(text: str, **more: Any) -> t.CallToolResult:
 class Bank:
     """The server; `payments` is the file of what it has paid."""
 
-    def __init__(self, payments: Path) -> None:
+    def __init__(self, payments: Path, tools: Sequence[t.Tool] = TOOLS) -> None:
         self.payments = payments
+        self._tools = tools
         self.keys: list[object] = []
         self.cancelled: list[str] = []
         self.waiting = anyio.Event()
@@ -87,7 +89,7 @@ class Bank:
         return [json.loads(line) for line in self.payments.read_text().splitlines()] if self.payments.exists() else []
 
     async def _list(self, _: Context, __: t.PaginatedRequestParams | None) -> t.ListToolsResult:
-        return t.ListToolsResult(tools=[*TOOLS, *([_tool("taught")] if self._learned else [])])
+        return t.ListToolsResult(tools=[*self._tools, *([_tool("taught")] if self._learned else [])])
 
     async def _call(self, context: Context, params: t.CallToolRequestParams) -> Result:
         act: Act | None = getattr(self, f"_{params.name}", None)
@@ -130,6 +132,9 @@ class Bank:
         os._exit(1)  # as if it had been killed
 
     async def _die_reading(self, _: Context, __: Mapping[str, Any]) -> Result:
+        os._exit(1)
+
+    async def _die_wrong(self, _: Context, __: Mapping[str, Any]) -> Result:
         os._exit(1)
 
     async def _fail(self, _: Context, __: Mapping[str, Any]) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 from collections.abc import AsyncGenerator
 from datetime import timedelta
@@ -15,7 +16,7 @@ import pytest
 from handrail.adapters.mcp import McpConnection, McpServer, McpServerError, connection
 from handrail.errors import EffectNotApplied, EffectUncertain
 from tests.adapters.mcp.bank_server import Bank
-from tests.adapters.mcp.kit import bank_process, on_port, until
+from tests.adapters.mcp.kit import BANK, bank_process, on_port, until
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +53,23 @@ async def test_call_after_that_waits_for_the_next_server(bank: McpConnection) ->
     with pytest.raises(EffectUncertain):
         await bank.call("die_reading", {})
     assert said(await bank.call("pay", {"order": "a"})) == "paid a"
+
+
+async def test_call_of_a_server_that_cannot_be_started_again_was_not_sent(
+    payments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the model may repeat it."""
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
+    program = tmp_path / "bank.py"
+    shutil.copy(BANK, program)
+    server = McpServer(name="bank", command=(sys.executable, str(program)), env={"BANK": str(payments)})
+    async with McpConnection(server) as bank:
+        program.unlink()
+        with pytest.raises(EffectUncertain):
+            await bank.call("die", {})
+        with pytest.raises(EffectNotApplied):
+            await bank.call("pay", {"order": "a"})
+    assert len(Bank(payments).paid()) == 1
 
 
 async def test_error_that_proves_that_nothing_was_done_says_so(bank: McpConnection, wording: Wording) -> None:

@@ -25,7 +25,7 @@ from tests.adapters.mcp.malformed import HELLO, META, MODERN, PROMPT, YES, payin
 from tests.architecture.sources import ROOT
 from tests.extent import FULL
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("measured_programs")]
 
 _MESSAGES = 4_000 if FULL else 1_000
 _SEEDS = range(2) if FULL else range(1)

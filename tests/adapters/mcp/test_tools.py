@@ -11,7 +11,7 @@ import mcp_types as t
 import pytest
 from mcp import Client
 
-from handrail.adapters.mcp import AskTool, McpConnection, McpToolsSection, ToolSettings
+from handrail.adapters.mcp import AskTool, McpConnection, McpServer, McpToolsSection, ToolSettings
 from handrail.adapters.mcp.tools import parse_content, parse_result, tool_name
 from handrail.adapters.mcp_hints import hinted_effect, make_hints, proves_nothing_done
 from handrail.adapters.tool_executor import ToolExecutor
@@ -20,7 +20,7 @@ from handrail.prompt.signature import Effect
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from tests.adapters.mcp.bank_server import Bank
-from tests.adapters.mcp.kit import ERAS, bank_process, proxied, text, until
+from tests.adapters.mcp.kit import ERAS, TRUSTED, bank_process, on_port, proxied, text, until
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -169,6 +169,53 @@ async def test_another_tool_says_that_a_lost_payment_has_happened(
         result = await client.call_tool("die", {"order": "a"})
     assert (result.is_error, text(result)) == (False, '{"order":"a"}')
     assert len(bank.paid()) == 1
+
+
+@pytest.mark.parametrize(
+    "tool, payments",
+    [("find", 2), ("fail", 1), ("learn", 1), ("environment", 1), ("nowhere", 1)],
+    ids=["says no", "fails", "no JSON", "no object", "missing"],
+)
+async def test_lost_payment_is_made_again_only_after_a_clear_no(
+    tool: str, payments: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """And not by the call that lost it, whose request may still arrive."""
+    monkeypatch.setattr("handrail.adapters.mcp.connection._FIRST_PAUSE", 0.01)
+    bank = Bank(tmp_path / "payments")
+    ask = AskTool(tool=tool, arguments={"order": "$key"}, result="payment")  # a key is no order of the bank
+    settings = ToolSettings(reconcile={"die": ask}, untrusted=False)
+    async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
+        for number in (1, payments):
+            result = await client.call_tool("die", {"order": "a"})
+            assert (result.is_error, re.sub(r"mcp-\w+-", "mcp-", text(result))) == (True, wording)
+            assert len(bank.paid()) == number
+
+
+async def test_lost_call_was_carried_out_also_if_what_is_known_of_it_does_not_fit_its_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """As with an answer that does not fit: the client must not repeat it."""
+    monkeypatch.setattr("handrail.adapters.mcp.connection._FIRST_PAUSE", 0.01)
+    ask = AskTool(tool="balance", arguments={}, result="cents")
+    settings = ToolSettings(reconcile={"die_wrong": ask}, untrusted=False)
+    async with proxied(bank_process(tmp_path / "payments"), settings=settings) as (client, _):
+        assert text(await client.call_tool("die_wrong", {})) == wording
+
+
+async def test_tool_that_cannot_be_offered_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """Of two with one name the first stays; a schema of results that is none is not checked."""
+    schemas: list[dict[str, Any]] = [{"type": "object", "properties": {"a": {"type": "strange"}}}, {"type": "object"}]
+    tools = [t.Tool(name=name, input_schema=schemas[name != "odd"]) for name in ("a.b", "a_b", "odd")]
+    bank = Bank(tmp_path / "payments", [*tools, t.Tool(name="c", input_schema=schemas[1], output_schema=schemas[0])])
+    async with (
+        on_port(bank.server.streamable_http_app()) as url,
+        proxied(McpServer(name="bank", url=url), settings=TRUSTED) as (client, _),
+    ):
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["a_b", "c"]
+        assert text(await client.call_tool("c", {})).startswith("c\n")
+    assert [record.getMessage() for record in caplog.records if record.name == "handrail.mcp"] == wording
 
 
 async def test_payment_whose_answer_was_lost_is_not_made_again(tmp_path: Path, wording: Wording) -> None:

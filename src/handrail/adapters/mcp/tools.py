@@ -83,7 +83,7 @@ class ToolSettings:
         external: globs over tools that change the world. A tool that two lists name is of the stricter one.
         keys: for a tool, the arguments that make two calls one effect.
         forward_key: for a tool, the argument in which the server takes an idempotency key. The model does not see it.
-        reconcile: for a tool, how it is content out whether an effect has happened.
+        reconcile: for a tool, which other tool says whether an effect has happened.
         untrusted: whether third parties write what the tools return.
         timeout: how long a call may take; `None` for as long as the server takes.
         max_result_chars: as of `Tool`.

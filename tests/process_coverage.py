@@ -1,7 +1,8 @@
-"""Coverage of processes that a test forks off: each saves what it has executed, and that alone.
+"""Coverage of processes that a test forks off or starts: each saves what it has executed, and that alone.
 
 The patches `fork` and `_exit` of coverage do this too, but a process then saves what its parents had executed before
-the fork as well, which takes half a second for each generation, and once more when the files are combined.
+the fork as well, which takes half a second for each generation, and once more when the files are combined. The patch
+`subprocess` doubles the time of all tests; here a test that starts programs says that they are measured.
 """
 
 from __future__ import annotations
@@ -39,3 +40,10 @@ def _begin(root: Path) -> None:
         _EXIT(status)
 
     os._exit = save_and_exit
+
+
+@pytest.fixture
+def measured_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has Python programs that the test starts with its environment measured, if the test is."""
+    if (measured := Coverage.current()) is not None:
+        monkeypatch.setenv("COVERAGE_PROCESS_CONFIG", measured.config.serialize())
