@@ -83,7 +83,9 @@ def write_config(folder: Path, setup: Setup) -> None:
     """Writes the file that describes the bank."""
     pay: dict[str, object] = {"keys": {"pay": ["order"]}}
     if setup == "find":
-        pay = {"reconcile": {"pay": {"tool": "find", "arguments": {"order": "order"}, "result": "payment"}}}
+        ask = {"tool": "find", "arguments": {"order": "order"}, "result": "payment"}
+        # No payment of this setup goes on when its caller has gone.
+        pay = {"reconcile": {"pay": {**ask, "proves_absence": True}}}
     bank = {"command": _bank(folder), "env": [f"PYTHONPATH={_path()}"], **pay}
     (folder / "proxy.yaml").write_text(json.dumps({"servers": {"bank": bank}}), encoding="utf-8")
 

@@ -18,6 +18,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from handrail import store as stores
 from handrail.cli.agents import write_agent_folder
 from tests.adapters.mcp.kit import BANK, free_port, text
 from tests.cli.agent_folders import write
@@ -54,7 +55,8 @@ def mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         "north": {"command": command, "only": ["balance", "pay", "wrong", "ask"], "read": ["pay"], "external": ["pey"]},
         "south": {"command": command, "only": ["find"], "reconcile": {}, "keys": {"find": ["order"]}, "prefix": ""},
     }
-    write(tmp_path, mcp_desk__py=MODULE, servers__yaml=json.dumps({"servers": servers}), rules__yaml=RULES)
+    files = {"rules__yaml": RULES, "other__yaml": "deny: [pya, 'pay(ordr: a)']\n"}
+    write(tmp_path, mcp_desk__py=MODULE, servers__yaml=json.dumps({"servers": servers}), **files)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the folder of the module
     return Command("", capsys)
@@ -106,6 +108,8 @@ WRONG: dict[str, Sequence[str]] = {
     "a server that ends": (*PROXY, "--", sys.executable, "-c", "pass"),
     "no such program": (*PROXY, "--", "nonsense-program"),
     "wrong rules": (*PROXY, "--rules", "mcp_desk.py", *BANK_COMMAND),
+    "rules on what is not there": (*PROXY, "--rules", "other.yaml", *BANK_COMMAND),
+    "rules of tools that are not served": ("serve", "mcp_desk.py:TOOLS", "--rules", "rules.yaml"),
     "no port": ("serve", "mcp_desk.py:TOOLS", "--http", "0"),
     "no name": ("serve", "mcp_desk.py"),
     "no such module file": ("serve", "nowhere.py:TOOLS"),
@@ -205,6 +209,22 @@ def test_sigterm_ends_a_proxy_in_order(mcp: Command, tmp_path: Path, wording: Wo
     (row,) = mcp.rows("sessions", "list", *store)
     assert (row["session_id"], row["state"]) == ("proxy", ["ended"])
     assert mcp("sessions", "show", "proxy", *store).out == wording
+
+
+def test_server_without_a_client_ends_in_order(mcp: Command) -> None:
+    """Its input is not a pipe, and empty."""
+    words = (*ENTRY, "serve", "mcp_desk.py:TOOLS")
+    ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False)
+
+
+def test_session_that_is_in_use_is_an_error(mcp: Command, tmp_path: Path, wording: Wording) -> None:
+    """In the words of the command line."""
+    url = f"sqlite:///{tmp_path}/calls.db"
+    with stores.open(url) as store, store.session("desk"):
+        words = (*ENTRY, "serve", "mcp_desk.py:TOOLS", "--store", url, "--session", "desk")
+        ran = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    assert (ran.returncode, ran.stderr) == (2, wording)
 
 
 def test_port_that_is_taken_is_an_error(mcp: Command, wording: Wording) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -306,6 +307,41 @@ def test_the_reply_is_stored_before_the_effect_begins(store: FaultyStore, make_d
         assert units == [0, 1]  # the claim, which appends the reply, and the commit
     with Session.open(store, "s") as session:
         assert (session.conversation.messages, session.open_calls) == ([{"n": 1}], ())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "names, record",
+    [((), ["begin", "replace"]), (("earlier",), ["insert", "replace", "begin"])],
+    ids=["alone", "after another"],
+)
+async def test_effect_of_a_concurrent_call_is_recorded_with_its_commit_unless_an_earlier_call_runs(
+    store: FaultyStore, names: tuple[str, ...], record: Sequence[str]
+) -> None:
+    """While it waited for the other to commit, a kill would leave an effect that nothing knows of."""
+    entered, released = asyncio.Event(), asyncio.Event()
+
+    async def earlier(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        entered.set()
+        await released.wait()
+        return ToolResult.ok(params)
+
+    async def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        asyncio.get_running_loop().call_later(0.05, released.set)
+        return ToolResult.ok(params)
+
+    points: list[str] = []
+    with Session.open(store, "s") as session:
+        options: dict[str, Any] = {"effect": "external", "concurrent": True}
+        entry = executor(tool("earlier", earlier, **options), tool("pay", pay, **options), session=session)
+        first = [asyncio.ensure_future(entry.execute_async(ToolCall("1", name, {"text": "a"}))) for name in names]
+        for point in ("insert", "replace", "append", "begin"):
+            store.at(point, *(partial(points.append, point) for _ in range(9)))
+        if first:
+            await entered.wait()
+        assert (await entry.execute_async(ToolCall("2", "pay", {"text": "a"}))).success
+        await asyncio.gather(*first)
+        assert points[1 : 1 + len(record)] == record
 
 
 def test_a_ledger_elsewhere_is_asked_when_the_reply_is_stored(store: FaultyStore, make_deferred_replies: Entry) -> None:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +36,7 @@ from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import matches_name
-from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule
+from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule, read_rules
 from handrail.agents.project import Project
 from handrail.agents.registry import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.labelled_toolset import AgentToolset, DisclosedToolset, input_schema
@@ -172,6 +173,12 @@ def check_rules_match(faults: Iterable[Unmatched]) -> None:
     errors: list[DocumentError] = [fault.error() for fault in faults if fault.certain]
     if errors:
         raise as_error(errors, ApprovalRulesError, errors[0].file)
+
+
+def check_rules_of_tools(file: Path, tools: Iterable[Tool[Any, Any]], caller: str) -> None:
+    """Raises an `ApprovalRulesError` if a file of rules names what the tools of the only caller are not."""
+    own = tuple(map(_summarize, (*tools, result_reader(READER))))
+    check_rules_match(unmatched(read_rules(file), ProjectNames(own, (caller,))))
 
 
 def unmatched(rules: ApprovalRules, names: ProjectNames) -> tuple[Unmatched, ...]:

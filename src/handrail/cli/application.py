@@ -13,7 +13,7 @@ from rich.console import Console
 from handrail import __version__
 from handrail.cli.process_exit import FAILED, USAGE, OutputError
 from handrail.cli.screen import Screen, debugging, is_set, show_traceback, without_option
-from handrail.errors import HandrailError
+from handrail.errors import DocumentError, HandrailError
 
 _HELP = """Run agents in which every tool call is a transaction, inspect a store of sessions and effects, answer calls
 that wait for approval, and resolve effects that need a human decision.
@@ -136,5 +136,5 @@ def _run(argv: Sequence[str]) -> int:
     except (HandrailError, ImportError, OSError, UnicodeError) as error:
         show_traceback(Screen(), error)
         Screen().fault(str(error))
-        return FAILED
+        return USAGE if isinstance(error, DocumentError) else FAILED
     return code if isinstance(code, int) else 0

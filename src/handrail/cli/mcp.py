@@ -9,7 +9,7 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -89,6 +89,14 @@ class ServerChoices:
 
         return rule_policies(read_rules(self.rules), caller, is_claim)
 
+    def check_rules(self, caller: str, tools: Iterable[Tool[Any, Any]]) -> None:
+        """Raises `ApprovalRulesError` if the rules name what the tools are not."""
+        if self.rules is None:
+            return
+        from handrail.agents.unmatched_rules import check_rules_of_tools  # noqa: PLC0415 - needs the extra `agents`
+
+        check_rules_of_tools(self.rules, tools, caller)
+
     def options(self, name: str, session: Session) -> ServerOptions:
         """The options of the server."""
         hint = "This client cannot ask a person, and without --store no other process can."
@@ -141,7 +149,7 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
 
 def _server_name(command: Sequence[str]) -> str:
     # What a runner runs: `python bank.py` and `npx -y @acme/bank` are `bank`.
-    words = [Path(word).stem for word in command if not word.startswith("-")]
+    words = [Path(word).stem for word in command if not word.startswith("-") and " " not in word]
     if not words:
         return "server"
     return words[1] if words[0].rstrip(".0123456789") in _RUNNERS and len(words) > 1 else words[0]
@@ -166,6 +174,7 @@ def serve_tools(target: str, /, *, choices: ServerChoices = ServerChoices()) -> 
             _run(_serve_agent(agent, session, choices))
         return DONE
     prompt = _with_policies(_load_prompt(target), choices.policies("serve"))
+    choices.check_rules("serve", (tool for tool, _ in prompt.template.placed_tools()))
     with _session(choices, "serve") as session, ToolExecutor(prompt=prompt, session=session) as executor:
         _run(_serve(ToolServer(executor, **choices.options(prompt.name, session)), choices))
     return DONE
@@ -194,7 +203,11 @@ def _session(choices: ServerChoices, name: str) -> Generator[Session]:
 
 def _first_free(store: stores.Store, named: str | None, name: str) -> Session:
     if named is not None:
-        return Session.open(store, named)
+        try:
+            return Session.open(store, named)
+        except SessionLockedError as error:
+            cure = "end what has it open, or name another one by --session"
+            raise CycloptsError(msg=f"the session {named!r} is in use; {cure}") from error
     for number in count(1):
         with suppress(SessionLockedError):
             return Session.open(store, name if number == 1 else f"{name}-{number}", wait=timedelta(0))
@@ -246,18 +259,21 @@ async def _proxy(
 
     options = choices.options(servers[0].server.name if len(servers) == 1 else "handrail", session)
     async with open_proxy(servers, session=session, policies=make_policies, **options) as proxy:
+        choices.check_rules("proxy", (tool for section in proxy.sections for tool in section.tools))
+        screen = Screen()
+        for section in proxy.sections:
+            names = section.settings.unknown_names({tool.name for tool in section.connection.tools})
+            unknown = (f"{section.title} has no tool {name}, which is declared for it" for name in names)
+            for fault in (*section.faults, *unknown):
+                screen.remark(f"{fault}.")
         if not explain:
             await _serve(proxy.server, choices)
             return
         rows = [row for section in proxy.sections for row in _rows(section, policies)]
-        screen = Screen()
         if as_json:
             screen.json({"tools": rows})
-            return
-        screen.table(_COLUMNS, rows)
-        for section in proxy.sections:
-            for name in section.settings.unknown_names({tool.name for tool in section.connection.tools}):
-                screen.note(f"{section.title} has no tool {name}, which is declared for it.")
+        else:
+            screen.table(_COLUMNS, rows)
 
 
 _Row = dict[str, str]

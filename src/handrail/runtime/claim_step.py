@@ -251,8 +251,8 @@ async def _choose_apply(run: CallState, ledger: EffectLedger) -> Apply | None:
 
 def _grant(run: CallState, tool: Tool[Any, Any], grant: effects.Claimed) -> replays.Claim:
     ledger = run.environment.find_ledger()
-    # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
-    # effects are recorded at once.
+    # A nested call commits nothing itself, and a call that shares its turn may have to wait for earlier ones after the
+    # effect: their effects are recorded at once. Whether there are such is known when the handler ends.
     shares = run.shares_store  # where session and ledger are in one store, session and effect are committed together
     in_unit = shares and run.turn.outer is None and not run.turn.shared
     claim = EffectClaim(ledger, grant, tool, run.turn.ticket, shares=shares, in_unit=in_unit)

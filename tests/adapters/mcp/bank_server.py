@@ -47,10 +47,12 @@ TOOLS = (
     _tool("wrong", hints=None, output_schema=_CENTS),
     _tool("picture"),
     _tool("wait"),
-    _tool("die", hints=None),
+    _tool("die", {**_ORDER, "required": []}, None),
     _tool("die_reading"),
     _tool("die_wrong", hints=None, output_schema=_CENTS),
     _tool("fail"),
+    _tool("boom", _ORDER, None),
+    _tool("pay_late", _ORDER, None),
     _tool("refuse", hints=None),
     _tool("ask", hints=None),
     _tool("environment"),
@@ -136,6 +138,17 @@ class Bank:
 
     async def _die_wrong(self, _: Context, __: Mapping[str, Any]) -> Result:
         os._exit(1)
+
+    async def _boom(self, context: Context, arguments: Mapping[str, Any]) -> Result:
+        if arguments["order"] == "a":
+            await self._pay(context, arguments)
+        return _text("Error executing tool boom: no connection", is_error=True)
+
+    async def _pay_late(self, context: Context, arguments: Mapping[str, Any]) -> Result:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(1)
+            await self._pay(context, arguments)
+        return _text("too late")
 
     async def _fail(self, _: Context, __: Mapping[str, Any]) -> Result:
         return _text("the desk is closed", is_error=True)

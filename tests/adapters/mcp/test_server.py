@@ -302,6 +302,16 @@ async def test_key_of_another_call_is_refused(wording: Wording) -> None:
     assert PAID == ["a"]
 
 
+@pytest.mark.parametrize("key", [1001, "", ["a"]])
+async def test_key_that_is_not_a_text_is_refused(key: object, wording: Wording) -> None:
+    """Without it the call would be one of its own, and be made twice."""
+    async with client_of() as client:
+        with pytest.raises(MCPError) as raised:
+            await client.call_tool("charge", {"order": "a"}, meta=cast("Any", {"dev.handrail/key": key}))
+    assert str(raised.value) == wording
+    assert PAID == []
+
+
 async def test_calls_without_a_key_are_calls_of_their_own() -> None:
     """Two equal calls act twice."""
     async with client_of() as client:
@@ -423,6 +433,14 @@ async def test_handler_asks_the_person_and_is_made_again_with_the_answer(mode: s
     assert text(result) == "accept {'name': 'Ada'}, accept {'name': 'Ada'}"
     assert someone.asked == ["Which name?", "Which other name?"]  # type: ignore[attr-defined]
     assert len(session[Paid]) == 1  # what it had done before it asked was undone
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_handler_that_asks_is_refused_at_a_client_without_questions(mode: str, wording: Wording) -> None:
+    """No other process can answer what it asks."""
+    async with client_of(mode=mode) as client:
+        result = await client.call_tool("name_it", {})
+    assert (result.is_error, text(result)) == (True, wording)
 
 
 def test_handler_cannot_ask_without_a_client(wording: Wording) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import mcp_types as t
 import pytest
 from mcp import Client
 
+import handrail.store
 from handrail.adapters.mcp import AskTool, McpConnection, McpServer, McpToolsSection, ToolSettings
 from handrail.adapters.mcp.tools import parse_content, parse_result, tool_name
 from handrail.adapters.mcp_hints import hinted_effect, make_hints, proves_nothing_done
@@ -154,7 +156,7 @@ async def test_key_is_forwarded_in_the_argument_that_the_model_does_not_see(tmp_
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools["pay"].input_schema["properties"]) == {"order", "cents"}
         await client.call_tool("pay", {"order": "a"})
-    assert bank.paid()[0]["key"].startswith("session:pay:")
+    assert bank.paid()[0]["key"].startswith("global:pay:")
 
 
 async def test_another_tool_says_that_a_lost_payment_has_happened(
@@ -172,23 +174,86 @@ async def test_another_tool_says_that_a_lost_payment_has_happened(
 
 
 @pytest.mark.parametrize(
-    "tool, payments",
-    [("find", 2), ("fail", 1), ("learn", 1), ("environment", 1), ("nowhere", 1)],
-    ids=["says no", "fails", "no JSON", "no object", "missing"],
+    "answer, payments",
+    [
+        (("find", True), 2),
+        (("find", False), 1),
+        (("fail", True), 1),
+        (("learn", True), 1),
+        (("environment", True), 1),
+        (("nowhere", True), 1),
+    ],
+    ids=["no, which proves it", "no", "fails", "no JSON", "no object", "missing"],
 )
-async def test_lost_payment_is_made_again_only_after_a_clear_no(
-    tool: str, payments: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+async def test_lost_payment_is_made_again_only_after_a_no_that_is_declared_to_prove_it(
+    answer: tuple[str, bool], payments: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
-    """And not by the call that lost it, whose request may still arrive."""
+    """Otherwise the request may still be on its way, or be carried out by a server that has outlived its proxy."""
     monkeypatch.setattr("handrail.adapters.mcp.connection._FIRST_PAUSE", 0.01)
     bank = Bank(tmp_path / "payments")
-    ask = AskTool(tool=tool, arguments={"order": "$key"}, result="payment")  # a key is no order of the bank
+    (tool, proves), arguments = answer, {"order": "$key"}  # a key is no order of the bank
+    arguments = arguments if tool == "find" else {}
+    ask = AskTool(tool=tool, arguments=arguments, result="payment", proves_absence=proves)
     settings = ToolSettings(reconcile={"die": ask}, untrusted=False)
     async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
         for number in (1, payments):
             result = await client.call_tool("die", {"order": "a"})
             assert (result.is_error, re.sub(r"mcp-\w+-", "mcp-", text(result))) == (True, wording)
             assert len(bank.paid()) == number
+
+
+@pytest.mark.parametrize("order", ["a", "b"], ids=["after the effect", "before it"])
+async def test_error_result_is_a_failure_unless_the_effect_has_happened(
+    order: str, tmp_path: Path, wording: Wording
+) -> None:
+    """An exception in a server is an error result, whenever it was raised."""
+    bank = Bank(tmp_path / "payments")
+    ask = AskTool(tool="find", arguments={"order": "order"}, result="payment")
+    settings = ToolSettings(reconcile={"boom": ask}, untrusted=False)
+    async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
+        result = await client.call_tool("boom", {"order": order})
+        assert f"{result.is_error}: {text(result)}" == wording
+
+
+async def test_call_that_has_timed_out_is_not_made_again_while_its_server_may_carry_it_out(
+    tmp_path: Path, wording: Wording
+) -> None:
+    """The tool that is asked does not have it yet."""
+    bank = Bank(tmp_path / "payments")
+    ask = AskTool(tool="find", arguments={"order": "order"}, result="payment")
+    settings = ToolSettings(
+        reconcile={"pay_late": ask}, keys={"pay_late": ("order",)}, timeout=timedelta(seconds=0.3), untrusted=False
+    )
+    async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
+        for _again in range(2):
+            assert text(await client.call_tool("pay_late", {"order": "a"})) == wording
+        await until(bank.paid)
+        found = await client.call_tool("pay_late", {"order": "a"})
+        assert (found.is_error, text(found)) == (False, '{"order":"a"}')
+    assert len(bank.paid()) == 1
+
+
+async def test_keys_hold_in_all_sessions_of_a_store(tmp_path: Path) -> None:
+    """Two clients have proxies of their own, with sessions of their own."""
+    bank = Bank(tmp_path / "payments")
+    settings = ToolSettings(keys={"pay": ("order",)}, untrusted=False)
+    with handrail.store.open(f"sqlite:///{tmp_path}/calls.db") as store:
+        for name in ("one", "two"):
+            with store.session(name) as session:
+                async with proxied(bank_process(bank.payments), settings=settings, session=session) as (client, _):
+                    assert text(await client.call_tool("pay", {"order": "a"})) == "paid a"
+    assert len(bank.paid()) == 1
+
+
+@pytest.mark.parametrize("ask", [{"arguments": {"order": "ordr"}}, {"arguments": {"ordr": "order"}}])
+async def test_tool_whose_reconcile_names_what_is_not_there_is_not_offered(
+    ask: dict[str, Any], tmp_path: Path, wording: Wording
+) -> None:
+    """An argument of the call, or of the tool that is asked."""
+    settings = ToolSettings(reconcile={"pay": AskTool(tool="find", result="payment", **ask)})
+    async with proxied(bank_process(tmp_path / "payments"), settings=settings) as (client, proxy):
+        assert "pay" not in [tool.name for tool in (await client.list_tools()).tools]
+        assert proxy.sections[0].faults == (wording,)
 
 
 async def test_lost_call_was_carried_out_also_if_what_is_known_of_it_does_not_fit_its_schema(

@@ -47,6 +47,7 @@ class McpToolsSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
     connection: McpConnection = field(init=False, repr=False)
     definitions: Mapping[str, t.Tool] = field(init=False, repr=False)
+    faults: Sequence[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         connection = self.server
@@ -58,9 +59,10 @@ class McpToolsSection(Section[None]):
         connection.follow(self._take_tools)
 
     def _take_tools(self) -> None:
-        tools = make_tools(self.connection, self.settings)
+        tools, faults = make_tools(self.connection, self.settings)
         definitions = {tools[one.name].name: one for one in self.connection.tools if one.name in tools}
         object.__setattr__(self, "definitions", definitions)
+        object.__setattr__(self, "faults", tuple(faults))
         object.__setattr__(self, "tools", tuple(tools.values()))
 
     @override

@@ -2,17 +2,18 @@
 
 The SDK's own streams make each read and write on a worker thread, which takes half of the time of a call. While the
 server runs, the descriptors of the process lead elsewhere: what a tool prints goes to standard error, and what it reads
-is empty. Streams that a loop cannot wait for, such as files, are left to the SDK; and so are terminals, and an output
-that is standard error, too: a loop would keep them from blocking for every process that has them.
+is empty. Only pipes and sockets are served so: a loop cannot wait for files, and would keep a terminal, or an output
+that is standard error, too, from blocking for every process that has it. Those are left to the SDK.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, Final
 
 from mcp.server.stdio import stdio_server
@@ -26,14 +27,14 @@ async def standard_streams() -> AsyncGenerator[tuple[Any, Any]]:
     with ExitStack() as stack:
         streams: tuple[Any, ...] = ()
         if _are_own():
-            with suppress(ValueError, OSError):  # of a regular file, say
-                streams = await _open(stack)
+            streams = await _open(stack)
         async with stdio_server(*streams) as messages:
             yield messages
 
 
 def _are_own() -> bool:
-    return not (os.isatty(0) or os.isatty(1) or os.path.sameopenfile(1, 2))
+    modes = [os.fstat(descriptor).st_mode for descriptor in (0, 1)]
+    return all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes) and not os.path.sameopenfile(1, 2)
 
 
 async def _open(stack: ExitStack) -> tuple[_Lines, _Output]:

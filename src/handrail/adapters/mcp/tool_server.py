@@ -40,6 +40,7 @@ from handrail.adapters.mcp.content import OfferedTool, write_refusal, write_resu
 from handrail.adapters.mcp.questions import (
     CLIENT_CALL,
     ClientCall,
+    ClientQuestion,
     ask_in_call,
     can_ask,
     is_modern,
@@ -227,6 +228,9 @@ class ToolServer:
                     await self.notify_changed()
                 return write_result(outcome, now.get(call.name))
             question = question_in(outcome)
+            if isinstance(outcome.question, ClientQuestion) and not asks:
+                why = "it asks the person, and this client does not show questions (elicitation)"
+                return write_refusal(f"{call.name} has not run: {why}. Do not call it again from here.")
             if question is None or not asks:
                 hint = self._approve_hint.replace("{session}", source.session.session_id)
                 hint = hint.replace("{call}", str(client_call.ref))
@@ -250,9 +254,11 @@ class ToolServer:
         # Which call of the session it is.
         if (state := read_state(params)) is not None:
             return ClientCall(CallRef(state[0], _CALL_ID), state[1])
-        key: object = (context.meta or _NO_META).get(KEY)
+        key: object = (context.meta or _NO_META).get(KEY, _NO_META)
         if isinstance(key, str) and key:
             return ClientCall(CallRef(f"key-{key}", _CALL_ID), {})
+        if key is not _NO_META:
+            raise MCPError(t.INVALID_PARAMS, f"$._meta[{KEY!r}]: a key is a text that is not empty; nothing was run")
         self._calls += 1
         own = f"{self._name}-{self._calls}"
         if is_asked or session.store is None:

@@ -10,7 +10,7 @@ nothing here that could be rolled back.
 | images, audio and other files | parts |
 | structured content | the value, which is recorded and handed on; the model reads the text |
 | structured content that does not fit the schema of the tool | a success without a value, whose message says so |
-| `isError` | a failed call |
+| `isError` | a failed call, unless `reconcile` finds the effect: an exception after it is such a result, too |
 | a request for input | a failed call: questions of a server are not passed on |
 """
 
@@ -20,10 +20,10 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import Any, Final, cast
 
 import mcp_types as t
@@ -62,13 +62,16 @@ class AskTool:
     Attributes:
         tool: its name.
         arguments: for each of its arguments, the argument of the call whose value it gets; `$key` is the key.
-        result: the field of its structured content, or of its text as JSON, that is there exactly if the effect has
+        result: the field of its structured content, or of its text as JSON, that is not empty if the effect has
             happened; it is the result of the call then.
+        proves_absence: whether an empty field proves that the effect has not happened, and will not. By default the
+            call stays unknown then: a server may still carry out what it was asked, also when its proxy was killed.
     """
 
     tool: str
     arguments: Mapping[str, str]
     result: str
+    proves_absence: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,7 @@ class ToolSettings:
         read: globs over tools that only read.
         state: globs over tools whose effects are not seen outside of the server.
         external: globs over tools that change the world. A tool that two lists name is of the stricter one.
-        keys: for a tool, the arguments that make two calls one effect.
+        keys: for a tool, the arguments that make two calls one effect, in all sessions of the store.
         forward_key: for a tool, the argument in which the server takes an idempotency key. The model does not see it.
         reconcile: for a tool, which other tool says whether an effect has happened.
         untrusted: whether third parties write what the tools return.
@@ -124,12 +127,15 @@ DEFAULT_SETTINGS: Final = ToolSettings()
 """Nothing is declared: hints decide."""
 
 
-def make_tools(connection: McpConnection, settings: ToolSettings = DEFAULT_SETTINGS) -> dict[str, Tool[Any, Any]]:
-    """The tools that a server offers now, each by its name on the server.
+def make_tools(
+    connection: McpConnection, settings: ToolSettings = DEFAULT_SETTINGS
+) -> tuple[dict[str, Tool[Any, Any]], list[str]]:
+    """The tools that a server offers now, each by its name on the server, and why others are left out.
 
-    A tool that cannot be offered, because its schema is none or its name is taken, is logged and left out.
+    That is because a schema or a declaration is wrong, or a name is taken.
     """
     tools: dict[str, Tool[Any, Any]] = {}
+    faults: list[str] = []
     names: set[str] = set()
     for definition in connection.tools:
         if settings.only and not _names(settings.only, definition.name):
@@ -137,25 +143,31 @@ def make_tools(connection: McpConnection, settings: ToolSettings = DEFAULT_SETTI
         try:
             tool = _make_tool(connection, definition, settings)
         except PromptValidationError as error:
-            _log.warning("the tool %s of %s is not offered: %s", definition.name, connection.server.name, error)
-            continue
-        if tool.name in names:
-            _log.warning("the tool %s of %s is not offered: its name is taken", definition.name, connection.server.name)
-            continue
-        names.add(tool.name)
-        tools[definition.name] = tool
-    return tools
+            fault = str(error)
+        else:
+            if tool.name not in names:
+                names.add(tool.name)
+                tools[definition.name] = tool
+                continue
+            fault = "its name is taken"
+        faults.append(f"the tool {definition.name} of {connection.server.name} is not offered: {fault}")
+        _log.warning("%s", faults[-1])
+    return tools, faults
 
 
 def _make_tool(connection: McpConnection, definition: t.Tool, settings: ToolSettings) -> Tool[Any, Any]:
     effect, _ = settings.effect(definition)
-    call = _Call(connection, definition, effect, settings.forward_key.get(definition.name))
     keys, ask = settings.keys.get(definition.name), settings.reconcile.get(definition.name)
+    if ask is not None:
+        _check_ask(connection, definition, ask)
+    call = _Call(connection, definition, settings)
     options: dict[str, Any] = {"effect": effect}
     if effect == "external" and ask is not None:
-        options["effect"] = External(on_orphan="reconcile", reconcile=partial(call.reconcile, ask))
+        options["effect"] = External(
+            on_orphan="reconcile", reconcile=call.reconcile, reconcile_proves_absence=ask.proves_absence
+        )
     if effect == "external" and keys is not None:
-        options["idempotency"] = IdempotencyConfig(strategy="params", param_keys=keys)
+        options["idempotency"] = IdempotencyConfig(strategy="params", param_keys=keys, scope="global")
     return Tool.from_json_schema(
         name=tool_name(settings.prefix + definition.name),
         description=shorten(
@@ -179,17 +191,18 @@ def tool_name(name: str) -> str:
 class _Call:
     # The handler of one tool.
 
-    def __init__(self, connection: McpConnection, definition: t.Tool, effect: Effect, forward_key: str | None) -> None:
+    def __init__(self, connection: McpConnection, definition: t.Tool, settings: ToolSettings) -> None:
         self._connection = connection
         self._definition = definition
-        self._effect = effect
-        self._forward_key = forward_key
+        self._effect, _ = settings.effect(definition)
+        self._forward_key = settings.forward_key.get(definition.name)
+        self._ask = settings.reconcile.get(definition.name)
         self._fault: Callable[[object], str | None] = _fault_finder(definition.output_schema)
-        self.schema: dict[str, Any] = _without(definition.input_schema, forward_key)
+        self.schema: dict[str, Any] = _without(definition.input_schema, self._forward_key)
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult[Any]:
         """Has the server run a call."""
-        name, key = self._definition.name, context.idempotency_key
+        name, key, own = self._definition.name, context.idempotency_key, arguments
         if self._forward_key is not None and key is not None:
             arguments = {**arguments, self._forward_key: key}
         try:
@@ -200,13 +213,21 @@ class _Call:
             raise
         if answer.get("resultType") == "input_required":
             raise EffectNotApplied(f"{name} asks for input before it acts, and questions of a server are not passed on")
+        if answer.get("isError") is True and self._ask is not None and key is not None:
+            value = await _ask(self._connection, self._ask, own, key)
+            if value not in _EMPTY:
+                return self._result(value)
         return parse_result(name, answer, self._fault)
 
-    async def reconcile(self, ask: AskTool, params: object, key: str) -> ToolResult[Any] | None:
+    async def reconcile(self, params: object, key: str) -> ToolResult[Any] | None:
         """The result of a call whose outcome is not known, by another tool; `None` if it has not happened."""
+        ask = cast("AskTool", self._ask)
         value = await _ask(self._connection, ask, params, key)
-        if value in _EMPTY:
-            return None
+        if value not in _EMPTY:
+            return self._result(value)
+        return None if ask.proves_absence else ToolResult[None].error(f"{ask.tool} has nothing about it, as yet")
+
+    def _result(self, value: object) -> ToolResult[Any]:
         if self._fault(value) is None:
             return ToolResult.ok(value)
         return parse_result(self._definition.name, {"structuredContent": value}, self._fault)
@@ -244,6 +265,15 @@ def parse_content(blocks: object) -> tuple[list[str], list[ContentPart]]:
     return texts, parts
 
 
+def _check_ask(connection: McpConnection, definition: t.Tool, ask: AskTool) -> None:
+    own: Any = definition.input_schema.get("properties", {})
+    if missing := [name for name in ask.arguments.values() if name != "$key" and name not in own]:
+        raise PromptValidationError(f"its reconcile takes {missing[0]!r} of the call, and the tool takes no such argument")
+    theirs: Any = next((one.input_schema for one in connection.tools if one.name == ask.tool), {}).get("properties")
+    if unknown := [name for name in ask.arguments if theirs is not None and name not in theirs]:
+        raise PromptValidationError(f"its reconcile gives {ask.tool} {unknown[0]!r}, which it does not take")
+
+
 async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str) -> object:
     own = cast("Mapping[str, Any]", params)  # a tool whose schema is data has a mapping
     arguments = {name: key if source == "$key" else own.get(source) for name, source in ask.arguments.items()}
@@ -253,7 +283,8 @@ async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str
         raise EffectUncertain(f"{ask.tool} failed: {' '.join(texts)}")
     content: object = answer.get("structuredContent")
     if content is None:
-        content = json.loads("\n".join(texts))
+        with suppress(ValueError):
+            content = json.loads("\n".join(texts))
     if not is_object(content):
         raise EffectUncertain(f"{ask.tool} answered no object, so its field {ask.result} cannot be read")
     return content.get(ask.result)

@@ -328,7 +328,7 @@ def _readings(rules: ApprovalRules) -> tuple[tuple[Verdict, tuple[Rule, ...], Re
 
 def _by_default(call: GatedCall, rules: ApprovalRules) -> Judgement:
     if call.default is not None:
-        return Judgement(call.default, f"{call.tool} itself says {call.default}")
+        return Judgement(call.default, f"the declaration of {call.tool} says {call.default}")
     # `ask` for an effect that is not in the mapping: what is not known must not run by default.
     verdict = rules.defaults.get(call.effect, "ask")
     return Judgement(verdict, f"the default for effect {call.effect} is {verdict}")
