@@ -21,7 +21,11 @@ FLOOR = "floor of traces"
 OFF = "not traced"
 NO_SDK = "traced, without an SDK"
 SDK = "traced, by an SDK without a processor"
-BOUNDS = (Bound(OFF, FLOOR, 30.0), Bound(NO_SDK, OFF, 1.3), Bound(SDK, OFF, 3.5))
+BOUNDS = (
+    Bound(OFF, FLOOR, 30.0, clock="processor"),
+    Bound(NO_SDK, OFF, 1.3, clock="processor"),
+    Bound(SDK, OFF, 3.0, clock="processor"),
+)
 
 
 def _find(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:

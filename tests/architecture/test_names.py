@@ -78,7 +78,6 @@ FACES = {
         SqliteStore Store WatchCallback open""",
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
-    "handrail.telemetry": "NAMES SCHEMA_URL instrument",
     "handrail.testing": """Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel
         crash_at play play_async run_to_crash run_tool run_tool_async""",
     "handrail.transcript": """ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem

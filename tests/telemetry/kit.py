@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,10 +49,12 @@ class Traces:
 
     def points(self, metric: str) -> list[tuple[dict[str, Any], int]]:
         """What was measured: attributes, and how many calls have them."""
-        data = self.reader.get_metrics_data()
-        resources = [] if data is None else data.resource_metrics
-        metrics = [one for resource in resources for scope in resource.scope_metrics for one in scope.metrics]
-        points: Iterator[Any] = (point for one in metrics if one.name == metric for point in one.data.data_points)
+        data: Any = self.reader.get_metrics_data()
+        resources: list[Any] = [] if data is None else data.resource_metrics
+        metrics: list[Any] = [
+            one for resource in resources for scope in resource.scope_metrics for one in scope.metrics
+        ]
+        points: list[Any] = [point for one in metrics if one.name == metric for point in one.data.data_points]
         return [(dict(point.attributes), point.count if metric == DURATION else point.value) for point in points]
 
 

@@ -52,6 +52,14 @@ def _failing(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     return ToolResult.error("no")
 
 
+def _yes(_request: object) -> bool:
+    return True
+
+
+def _no(_request: object) -> bool:
+    return False
+
+
 def _broken(_tool: object, _params: object) -> PolicyDecision:
     raise LookupError("no list")
 
@@ -98,12 +106,12 @@ ROWS = {
     "not approved": Row(
         ("denied", "approval", "UNSET", None),
         ("question_opened", "question_answered"),
-        run={"policies": (ASKS,), "approver": lambda _: False},
+        run={"policies": (ASKS,), "approver": _no},
     ),
     "approved": Row(
         ("committed", None, "UNSET", None),
         ("question_opened", "question_answered", "committed"),
-        run={"policies": (ASKS,), "approver": lambda _: True},
+        run={"policies": (ASKS,), "approver": _yes},
     ),
 }
 
@@ -168,9 +176,13 @@ def test_place_of_the_commit_is_on_the_span(traces: Traces) -> None:
 
 def test_question_that_is_left_open_postpones_the_call(traces: Traces) -> None:
     """Made again, and approved, it is committed; both spans name the same call."""
-    answers = [Approval.later("ask Ada"), True]
+    answers: list[Approval | bool] = [Approval.later("ask Ada"), True]
+
+    def answer(_request: object) -> Approval | bool:
+        return answers.pop(0)
+
     with open_store("memory:") as store, Session.open(store, "s") as session:
-        door = executor(tool("pay"), policies=(ASKS,), approver=lambda _: answers.pop(0), session=session)
+        door = executor(tool("pay"), policies=(ASKS,), approver=answer, session=session)
         refusal(CallPostponed, door.execute, call("pay"), reply="r")
         door.execute(call("pay"), reply="r")
     first, second = traces.calls()

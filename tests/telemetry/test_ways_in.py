@@ -24,7 +24,7 @@ from tests.adapters.mcp.kit import ERAS, bank_process, proxied
 from tests.agents.kit import desk
 from tests.agents.kit import play as play_agent
 from tests.agents.test_serve import client_of
-from tests.telemetry.kit import Traces, attributes, events, own
+from tests.telemetry.kit import Traces, attributes, events, identity, own
 
 pytestmark = pytest.mark.anyio
 
@@ -217,5 +217,5 @@ async def test_proxy_has_one_span_for_a_call(sdk_traces: Traces, tmp_path: Path)
     span = sdk_traces.call()
     assert span.name == f"tools/call {name}"
     assert "outcome" in own(span)
-    inside = [one.name for one in sdk_traces.all() if one.parent and one.parent.span_id == span.context.span_id]
+    inside = [one.name for one in sdk_traces.all() if one.parent and one.parent.span_id == identity(span)]
     assert f"MCP send tools/call {name}" in inside or own(span)["outcome"] == "refused"

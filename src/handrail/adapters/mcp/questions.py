@@ -112,8 +112,8 @@ CLIENT_CALL: Final[ContextVar[ClientCall | None]] = ContextVar("handrail_mcp_cal
 
 def has_request_span(call: CallRef) -> bool:
     """True if the SDK has opened a span for a call: it does for each request of a client."""
-    made = CLIENT_CALL.get()
-    return made is not None and made.ref == call
+    current = CLIENT_CALL.get()
+    return current is not None and current.ref == call
 
 
 def read_state(params: t.CallToolRequestParams) -> tuple[str, dict[str, ClientAnswer]] | None:

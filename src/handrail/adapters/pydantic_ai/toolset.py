@@ -119,10 +119,9 @@ def caller_answer(request: ApprovalRequest) -> Approval | None:
 
 def has_tool_span(call: CallRef) -> bool:
     """True if PydanticAI has opened a span for a call: the agent has the capability `Instrumentation`."""
-    ctx, made = _ASKED_FOR.get() or (None, None)
-    if ctx is None or made != call:
-        return False
-    return any(isinstance(capability, Instrumentation) for capability in ctx.capabilities.values())
+    ctx, current = _ASKED_FOR.get() or (None, None)
+    capabilities = () if ctx is None or current != call else ctx.capabilities.values()
+    return any(isinstance(capability, Instrumentation) for capability in capabilities)
 
 
 def in_pydantic_ai(executor: ToolExecutor) -> ToolExecutor:
