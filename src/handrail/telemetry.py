@@ -119,14 +119,9 @@ def instrument(
     tracer = trace.get_tracer("handrail", __version__, tracer_provider, SCHEMA_URL)
     meter = metrics.get_meter("handrail", __version__, meter_provider, SCHEMA_URL)
     durations = meter.create_histogram(
-        "gen_ai.execute_tool.duration",
-        unit="s",
-        description="How long a tool call takes, with all that it waits for.",
-        explicit_bucket_boundaries_advisory=_BOUNDARIES,
+        "gen_ai.execute_tool.duration", "s", "The time of tool calls.", explicit_bucket_boundaries_advisory=_BOUNDARIES
     )
-    unknown = meter.create_counter(
-        "handrail.effects.unknown", unit="{call}", description="Calls whose effect is unknown."
-    )
+    unknown = meter.create_counter("handrail.effects.unknown", "{call}", "Tool calls whose effect is unknown.")
     return observe_calls(_never_failing(partial(_CallSpan, _Instruments(tracer, durations, unknown, content))))
 
 
@@ -188,9 +183,8 @@ class _CallSpan:
             fault = self._find_fault(outcome, error)
             self._measure(outcome, fault)
             if self._span.is_recording():
-                self._describe(outcome, message)
+                self._describe(outcome, fault, message)
                 if self._is_own and fault:
-                    self._span.set_attribute("error.type", fault)
                     self._span.set_status(trace.StatusCode.ERROR)
         finally:
             # A coroutine that is closed with its loop may be so in another context, which has no such token.
@@ -217,7 +211,7 @@ class _CallSpan:
         if outcome == "unknown":
             self._instruments.unknown.add(1, self._tool)
 
-    def _describe(self, outcome: CallEnd, message: ToolMessage | None) -> None:
+    def _describe(self, outcome: CallEnd, fault: str, message: ToolMessage | None) -> None:
         run, claim = self._run, self._run.claim
         if run.failure is not None and issubclass(run.failure, LeaseLostError):
             self._span.add_event("handrail.lease_lost")
@@ -234,8 +228,12 @@ class _CallSpan:
             "handrail.commit": self._find_commit(),
         }
         if self._is_own:
-            values["gen_ai.conversation.id"] = session_id
-            values["gen_ai.tool.call.id"] = storable_id(run.call.id) if run.call.id else None
+            call_id = storable_id(run.call.id) if run.call.id else None
+            values |= {
+                "gen_ai.conversation.id": session_id,
+                "gen_ai.tool.call.id": call_id,
+                "error.type": fault or None,
+            }
         if self._instruments.content:
             values |= self._find_content(message)
         self._span.set_attributes({name: value for name, value in values.items() if value is not None})

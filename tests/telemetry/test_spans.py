@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from opentelemetry import trace
@@ -20,9 +23,12 @@ from handrail.errors import EffectUncertain
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall
+from handrail.runtime.observation import CallEnd
 from handrail.telemetry import NAMES, SCHEMA_URL, instrument
-from tests.kit import Note, Run, both_ways, call, executor, tool
+from tests.architecture.sources import ROOT
+from tests.kit import Note, Run, both_ways, call, executor, raises, tool
 from tests.telemetry.kit import DURATION, UNKNOWN, Traces, attributes, events, identity, own, parent
+from tests.wording import Wording
 
 
 def _work(traces: Traces) -> None:
@@ -282,3 +288,25 @@ def test_span_names_the_call_as_its_session_does(traces: Traces) -> None:
     executor(tool("pay"), session=Session(session_id="monday")).execute(call("pay", id="a/b"), reply="reply-1")
     assert own(traces.call())["call"] == "monday/reply-1/a%2Fb"
     assert attributes(traces.call())["gen_ai.conversation.id"] == "monday"
+
+
+PAGE = ROOT / "docs" / "how-to" / "trace-calls.md"
+
+
+def test_names_on_the_page_are_those_of_the_table() -> None:
+    """And each outcome is on it."""
+    text = PAGE.read_text(encoding="utf-8").rpartition("```")[2]
+    named = {*re.findall(r"`(handrail\.[a-z_]+)`", text)}
+    assert named
+    assert named <= NAMES.keys()
+    assert [end for end in get_args(CallEnd) if f"`{end}`" not in text] == []
+
+
+def test_error_without_the_api_says_what_to_install(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+    """Where the extra is not installed."""
+    spec = importlib.util.find_spec("handrail.telemetry")
+    assert spec is not None
+    assert spec.loader is not None
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with raises(ImportError, wording):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
