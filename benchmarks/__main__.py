@@ -42,6 +42,7 @@ from benchmarks import (
     stalls,
     texts,
     throughput,
+    traces,
     transcripts,
     walks,
 )
@@ -86,6 +87,7 @@ class Group:
 
 GROUPS = {
     "calls": Group("floor", calls.BOUNDS, lambda: nullcontext(calls.cases()), 30, 500),
+    "traces": Group(traces.FLOOR, traces.BOUNDS, lambda: nullcontext(traces.cases()), 30, 5),
     "memory": Group(calls.KEPT, (), lambda: nullcontext(calls.memory_cases()), 1, 1, calls.LIMITS),
     "imports": Group(imports.BARE, imports.BOUNDS, imports.cases, 15, 1, imports.LIMITS),
     "functions": Group(functions.BARE, (), lambda: nullcontext(functions.cases()), 3, 1, functions.LIMITS),

@@ -33,6 +33,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.serde.yaml_fields": frozenset({"ruamel"}),
     "handrail.serde.schema_codec": frozenset({"jsonschema", "referencing"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
+    "handrail.telemetry": frozenset({"opentelemetry"}),
     "handrail.view": frozenset({"rich"}),
     "handrail.testing": frozenset({"pydantic_ai", "ruamel"}),
 }

@@ -47,6 +47,7 @@ NEEDS = {
     "cli": "handrail.cli.application",
     "postgres": "handrail.store.postgres",
     "python": "pydantic_monty",
+    "telemetry": "handrail.telemetry",
     "schemas": "handrail.serde.schema_codec",
     "demo": "handrail.adapters.pydantic_ai, handrail.testing.script_file, rich",
     "all": "handrail.agents, handrail.cli.application, handrail.store.postgres, pydantic_monty, mcp, openai, anthropic",

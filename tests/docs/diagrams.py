@@ -5,6 +5,7 @@
 | `pipeline.svg` | the table of `handrail.runtime.invoke` |
 | `effect-states.svg` | the table of `handrail.runtime.ledger.effects` |
 | `layers.svg` | the contract of `lint-imports` in `pyproject.toml` |
+| `trace.svg` | the spans of an agent that is run; see `tests.docs.trace_picture` |
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from xml.sax.saxutils import escape
 from handrail.runtime import invoke
 from handrail.runtime.ledger import effects
 from tests.architecture.sources import ROOT
+from tests.docs import trace_picture
 
 FOLDER = ROOT / "docs" / "explanation" / "diagrams"
 
@@ -216,7 +218,31 @@ def layers() -> str:
     return drawing.svg()
 
 
-_DRAWINGS = (pipeline, effect_states, layers)
+def trace() -> str:
+    """The spans of an agent, those inside another one below it, with what Handrail adds."""
+    spans = trace_picture.run_agent()
+    rows, places = trace_picture.ordered(spans), trace_picture.places(spans)
+    heights = [48 if trace_picture.described(span) else 30 for _, span in rows]
+    drawing = Drawing(960, 30 + sum(heights), "A trace of an agent that pays two orders")
+    step = 470 / max(places.values())
+    for number, (depth, span) in enumerate(rows):
+        y, x = 20 + sum(heights[:number]), 20 + 20 * depth
+        about, events = trace_picture.described(span), trace_picture.handrail_events(span)
+        drawing.text(Point(x, y + 13), span.name, bold=bool(about))
+        start, end = (460 + step * places[moment or 0] for moment in (span.start_time, span.end_time))
+        fill = "bad" if span.status.status_code.name == "ERROR" else "inside" if about else "plain"
+        drawing.box(Point(start, y), (end - start, 18), [], fill)
+        for event in events:
+            at = 460 + step * places[event.timestamp]
+            drawing.parts.append(f'<circle cx="{at:g}" cy="{y + 9}" r="3" fill="{_PALE}"/>')
+        if about:
+            names = ", ".join(event.name.removeprefix("handrail.") for event in events)
+            drawing.text(Point(x, y + 13 + _LINE), about, pale=True)
+            drawing.text(Point(min(start, 760), y + 17 + _LINE), names, pale=True)
+    return drawing.svg()
+
+
+_DRAWINGS = (pipeline, effect_states, layers, trace)
 DIAGRAMS: Mapping[str, Callable[[], str]] = {f"{draw.__name__.replace('_', '-')}.svg": draw for draw in _DRAWINGS}
 
 if __name__ == "__main__":

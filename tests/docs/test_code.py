@@ -13,11 +13,13 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+import logfire_api
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 from handrail import store
 from handrail.runtime import Session
+from handrail.telemetry import instrument
 from tests.architecture.sources import ROOT
 from tests.docs.kit import Link, read_links, unwrapped
 from tests.docs.typed_pages import DOCS, File, Terminal, follow, read_steps, typed_pages
@@ -27,6 +29,7 @@ from tests.providers.messages import Messages
 from tests.providers.programs import OWN_LOOP, PYDANTIC_AI, end_kept_loop
 from tests.providers.responses import Responses
 from tests.providers.wire import serving
+from tests.telemetry.collector import collecting
 from tests.wording import Wording
 
 README = ROOT / "README.md"
@@ -34,6 +37,10 @@ README = ROOT / "README.md"
 
 YOUR_OWN_DATABASE = ROOT / "docs" / "how-to" / "your-own-database.md"
 """Its programs need a server: `test_how_to.py` runs them."""
+
+
+TRACE_CALLS = ROOT / "docs" / "how-to" / "trace-calls.md"
+"""Its programs send to a collector."""
 
 
 _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -66,6 +73,15 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _providers(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder of their own for the programs of a page, and for those that ask a model a server in its place."""
     monkeypatch.chdir(tmp_path)
+    if page == TRACE_CALLS:
+        # In place of the SDK of Logfire, which sends to a service, the one that does nothing.
+        monkeypatch.setitem(sys.modules, "logfire", logfire_api)
+        with collecting() as collector:
+            monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+            yield
+        instrument().close()  # in place of that of the page
+        assert [span.name for _, span in collector.spans()] == ["execute_tool pay"]
+        return
     if page not in {OWN_LOOP, PYDANTIC_AI}:
         yield
         return

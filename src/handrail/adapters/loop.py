@@ -6,6 +6,7 @@
 | name a reply: its provider's id, unless another reply has that | `read_open_replies`, `claim_reply_name` |
 | bound requests by deadline and budget | `check_budget`, `count_reply`, `make_request` |
 | run a call; a question that is left open, or sections that it opens, end no reply | `run_call`, `find_outcome` |
+| say if the framework has opened a span for a call | `Environment.has_span` |
 | run the calls of a reply in their order | `run_in_order`, `run_concurrently` |
 | raise mistakes of the program when the other calls have ended | `DeferredMistakes` |
 | record calls that waited, and that the program answers itself | `list_waiting`, `record_answer` |

@@ -20,7 +20,7 @@ from pydantic_ai.usage import RunUsage
 
 from handrail.adapters.loop import LoopOutcome, find_outcome, read_ahead
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.questions import client_approval
+from handrail.adapters.mcp.questions import client_approval, has_request_span
 from handrail.adapters.mcp.source import CallReports
 from handrail.agents.agent import LoadedAgent
 from handrail.agents.approval.decisions import Answer, GatedCall, record_decision, resolve_answer
@@ -93,7 +93,9 @@ class AgentSource:
             given[:] = filter(None, [client_approval(request)])
             return given[0] if given else None
 
-        environment = replace(own.environment, caller_answer=answer, on_progress=self._reports.send)
+        environment = replace(
+            own.environment, caller_answer=answer, has_span=has_request_span, on_progress=self._reports.send
+        )
         with self._reports.of_call(ref):
             outcome = await find_outcome(replace(call, name=own.name), reply, environment, ASYNC)
         if given and gated is not None:  # the question is not open any more

@@ -165,6 +165,7 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
             answer = await _answer(run, approver, request)
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, tool, request) or answer
+    run.notify("question_answered")
     if not answer.approved:
         raise approval_refusal(tool.name, answer)
     return True

@@ -37,6 +37,7 @@ from handrail.transaction.transaction import NestedCall, NestedCalls
 
 if TYPE_CHECKING:
     from handrail.prompt import ApprovalRequest, ToolPolicy
+    from handrail.runtime.observation import CallObserver, CallPoint
     from handrail.session import Session
     from handrail.session.persistence.protocol import SessionHeld
 
@@ -67,6 +68,8 @@ class CallState:
         open_question: what an approver was asked and has not answered.
         secrets: those of its arguments and result, which all texts about it are searched for; `None` until it has some.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
+        failure: the type of the exception that `refused_at` has let through; `None` for a failed result of the handler.
+        observer: observes the call, for traces and metrics; `None` if nothing does.
     """
 
     params: Any = None
@@ -84,6 +87,8 @@ class CallState:
     open_question: ApprovalRequest | None = None
     secrets: CallSecrets | None = None
     taint_place: int | None = None
+    failure: type[BaseException] | None = None
+    observer: CallObserver | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
         self.arrived: float = environment.clock.monotonic()
@@ -115,6 +120,11 @@ class CallState:
                 self.turn.ticket.release()
             raise
 
+    def notify(self, point: CallPoint) -> None:
+        """Notifies the observer, if there is one, of a point that the call has come to."""
+        if self.observer is not None:
+            self.observer.notify(point)
+
     def take_params(self, params: object) -> None:
         """Stores the parsed arguments."""
         self.params = params
@@ -124,6 +134,7 @@ class CallState:
         """A block in which the approver is asked; the question stays open if it is interrupted, or postpones."""
         questions, self.open_question = self.environment.open_questions, question
         questions.add(self.ref)
+        self.notify("question_opened")
         try:
             yield
         except Exception as error:
@@ -141,6 +152,7 @@ class CallState:
     def hold(self, claim: Claim) -> None:
         """Stores the right to run the handler."""
         self.claim = claim
+        self.notify("claimed")
 
     def end_handler(self, seconds: float) -> None:
         """Stores how long the handler ran."""
@@ -165,9 +177,9 @@ class CallState:
         self.raises = error
         self.is_final &= is_final
 
-    def stop_at(self, step: Step, refusal: ToolValidationError | None = None) -> None:
-        """Stores the step that has refused the call or failed, and what the handler refused it with."""
-        self.refused_at = step
+    def stop_at(self, step: Step, error: BaseException, refusal: ToolValidationError | None = None) -> None:
+        """Stores the step that has let an exception through, and what the handler refused the call with."""
+        self.refused_at, self.failure = step, type(error)
         self.refusal = refusal or self.refusal
 
     def open(self, request: VisibilityExpansionRequired) -> None:
@@ -192,6 +204,7 @@ class CallState:
                 session.slices.record_with(event, self.ref, transaction)
             await self.mode.commit(transaction)
         self.committed_event = event
+        self.notify("committed")
 
     def close(self) -> None:
         """Ends the claim and closes the resources of this call, and releases its ticket, whatever the outcome."""
@@ -229,6 +242,7 @@ class CallState:
     async def take_turn(self) -> None:
         """Step TURN: waits for the turn. Raises `ReplyEndedError` if an interrupt has ended the reply meanwhile."""
         await self.turn.acquire(self.mode, self.environment.deadline)
+        self.notify("turn_acquired")
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.reply_ends.get(self.reply) is not self.reply_end:
             from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
@@ -343,12 +357,14 @@ class CallState:
             if not transaction.committed:
                 self.committed_event = None
         reached("after-commit")
+        self.notify("committed")
 
     async def roll_back(self, transaction: Transaction) -> None:
         """Rolls back a call that was not committed, without holding an event loop; raises `RollbackError`."""
         # A coroutine that is being closed with its loop cannot await anything.
         is_here = self.mode.inline or isinstance(sys.exception(), GeneratorExit)
         await transaction.rollback_by(None if is_here else self.mode.in_thread)
+        self.notify("rolled_back")
 
     @property
     def shares_store(self) -> bool:

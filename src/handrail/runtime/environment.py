@@ -60,6 +60,7 @@ class Environment(RunScope):
             `end_reply`. It has `None` where calls without a reply are those of one; else each of these is by itself.
         open_questions: the calls about which the approver is asked, or was when it was interrupted.
         records_questions: the approver itself records the questions that it leaves open.
+        has_span: says of a call if the entry point has opened a span for it; telemetry adds to the current one then.
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
         reader_name: the name of the tool that reads long results: `read_result`, or the next that is free.
         feedback: adds what the feedback providers of the prompt say; `None` if it has none.
@@ -78,6 +79,7 @@ class Environment(RunScope):
     reply_ends: dict[str | None, object] = field(default_factory=dict[str | None, object], repr=False)
     open_questions: set[CallRef] = field(default_factory=set[CallRef], repr=False)
     records_questions: bool = False
+    has_span: Callable[[CallRef], bool] = lambda _: False
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     feedback: MessageHook | None = None
     within: Transaction | None = None

@@ -74,6 +74,7 @@ from handrail.runtime.execution import (
 )
 from handrail.runtime.failures import CallRefusedError, describe_outcome, is_final_refusal, is_for_model, safe_refusal
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
+from handrail.runtime.observation import find_observer
 from handrail.runtime.steps import (
     answer_from_record,
     apply_result,
@@ -116,6 +117,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     if not mode.inline:
         await wait_for_budget()  # the loop does other work first, if many calls have begun in this iteration of it
     run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
+    run.observer = find_observer(run)
     try:
         answer = await (_run_straight(run, run.tool) if run.tool is not None and _is_straight(run) else _decide(run))
         if not answer.success and run.raises is None:
@@ -130,6 +132,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
             message = await feedback(message, call, run.ref, mode)
         if run.claim is not NO_CLAIM or run.nested_calls:
             await raise_interrupt(mode)  # while it can still be said that the message was not given
+        if run.observer is not None:
+            run.observer.end(message, None)
         return message
     except BaseException as error:
         is_ending = isinstance(error, GeneratorExit)  # the coroutine is closed with its loop: nothing can be awaited
@@ -139,6 +143,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
                 await run.mode.write_to(run.environment.find_ledger().units, end)
         finally:
             run.close()  # once more, or for the first time
+            if run.observer is not None:
+                run.observer.end(None, error)
         await _leave_unread_effects(run, is_ending=is_ending)
         raise
 
@@ -280,7 +286,9 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> CallAnswer:
     """Determines the outcome of an exception, and waits until earlier calls have been recorded."""
     return_to(run.turn.caller)
     session = run.environment.session
-    run.stop_at(step, safe_refusal(error) if step is HANDLER and isinstance(error, ToolValidationError) else None)
+    run.stop_at(
+        step, error, safe_refusal(error) if step is HANDLER and isinstance(error, ToolValidationError) else None
+    )
     error, notes = _lost_store(run, _open_sections(run, error), step), run.effect_notes()
     if notes and isinstance(error, DeadlineExceededError):
         error = DeadlineExceededError(" ".join((f"{error}.", *notes)))

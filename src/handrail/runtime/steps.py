@@ -226,6 +226,8 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         await run.mode.write_to(run.environment.find_ledger().units, partial(claim.take_result, result))
     else:
         claim.take_result(result)
+    if run.observer is not None and claim.is_done:
+        run.observer.notify("recorded")
     return _check_result(tool, result, is_stored=run.plan.is_stored)
 
 

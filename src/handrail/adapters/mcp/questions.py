@@ -110,6 +110,12 @@ CLIENT_CALL: Final[ContextVar[ClientCall | None]] = ContextVar("handrail_mcp_cal
 """The call of a client that is answered here."""
 
 
+def has_request_span(call: CallRef) -> bool:
+    """True if the SDK has opened a span for a call: it does for each request of a client."""
+    current = CLIENT_CALL.get()
+    return current is not None and current.ref == call
+
+
 def read_state(params: t.CallToolRequestParams) -> tuple[str, dict[str, ClientAnswer]] | None:
     """The identity of a call and its answers, of the rounds before and of this one; `None` in the first round."""
     if not params.request_state:

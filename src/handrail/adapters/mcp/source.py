@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from handrail.adapters.loop import LoopOutcome, find_outcome
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
-from handrail.adapters.mcp.questions import CLIENT_CALL, Report, client_approval, leave_open
+from handrail.adapters.mcp.questions import CLIENT_CALL, Report, client_approval, has_request_span, leave_open
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import RenderedPrompt, Tool
 from handrail.runtime import ToolCall
@@ -70,7 +70,11 @@ class ExecutorSource:
         self._describe = describe
         self._reports = CallReports()
         self._environment: Environment = replace(
-            own, caller_answer=client_approval, on_progress=self._reports.send, approver=own.approver or leave_open
+            own,
+            caller_answer=client_approval,
+            has_span=has_request_span,
+            on_progress=self._reports.send,
+            approver=own.approver or leave_open,
         )
         self._prompt: RenderedPrompt[Any] | None = None
         self._added = 0

@@ -38,6 +38,7 @@ from pydantic_ai.capabilities import (
     AbstractCapability,
     AgentNode,
     CapabilityOrdering,
+    Instrumentation,
     NodeResult,
     RawToolArgs,
     ValidatedToolArgs,
@@ -59,8 +60,8 @@ from handrail.adapters.pydantic_ai.toolset import (
     PIPELINE_METADATA_KEY,
     HandrailToolset,
     WithAddedTools,
+    in_pydantic_ai,
     in_queue,
-    with_caller_answers,
 )
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidArgumentError, PromptEvaluationError
@@ -127,7 +128,7 @@ class HandrailCapability(AbstractCapability[Any]):
             )
         if self.on_ask == "defer" and self.executor.environment.approver is None:
             self.executor = self.executor.with_approver(defer_question)
-        self.executor = with_caller_answers(self.executor)
+        self.executor = in_pydantic_ai(self.executor)
         self.toolset = HandrailToolset(self.executor, id=self.id, in_capability=True)
 
     @override
@@ -149,8 +150,8 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     def get_ordering(self) -> CapabilityOrdering:
-        """Outermost: it must see the calls of a reply before any hook can delay one."""
-        return CapabilityOrdering(position="outermost")
+        """Outermost: it must see the calls of a reply before any hook can delay one. `Instrumentation` delays none."""
+        return CapabilityOrdering(position="outermost", wrapped_by=(Instrumentation,))
 
     # --------------------------------------------------------------------------------------------------- steps of a run
 

@@ -90,7 +90,8 @@ class PipelineCapability(HandrailCapability):
         own = self.executor.environment.rendering.seen_by(request.ref.reply).tools
         listing = (*own, *(ForeignTool(name=name, description="") for name in names))
         await leave_queue()
-        message = await self._run(request, call.tool_name, _as_written(call.args), listing)
+        with asked_by(ctx, request.ref):
+            message = await self._run(request, call.tool_name, _as_written(call.args), listing)
         if message.success:
             return ToolReturn(message.result.value, metadata={"replayed": True})
         raise ToolFailed(message.content)

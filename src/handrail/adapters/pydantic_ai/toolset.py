@@ -39,6 +39,7 @@ from pydantic_ai import (
     ToolReturn,
     ToolsetTool,
 )
+from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
@@ -116,16 +117,25 @@ def caller_answer(request: ApprovalRequest) -> Approval | None:
     return Approval(approved=True) if ctx.tool_call_approved else None
 
 
-def with_caller_answers(executor: ToolExecutor) -> ToolExecutor:
-    """The same run, in which `ToolApproved` answers a question that the approver leaves open.
+def has_tool_span(call: CallRef) -> bool:
+    """True if PydanticAI has opened a span for a call: the agent has the capability `Instrumentation`."""
+    ctx, current = _ASKED_FOR.get() or (None, None)
+    capabilities = () if ctx is None or current != call else ctx.capabilities.values()
+    return any(isinstance(capability, Instrumentation) for capability in capabilities)
+
+
+def in_pydantic_ai(executor: ToolExecutor) -> ToolExecutor:
+    """The same run, whose calls PydanticAI makes: `ToolApproved` answers a question that the approver leaves open.
 
     Not that of an agent file, where every call that the gate has decided about is made again so, denied ones too.
     """
-    environment = executor.environment
-    if environment.approver is None or environment.records_questions or environment.caller_answer is caller_answer:
+    environment, answer = executor.environment, executor.environment.caller_answer
+    if environment.approver is not None and not environment.records_questions:
+        answer = caller_answer
+    if (environment.has_span, environment.caller_answer) == (has_tool_span, answer):
         return executor
     other = copy(executor)
-    other.environment = replace(environment, caller_answer=caller_answer)
+    other.environment = replace(environment, has_span=has_tool_span, caller_answer=answer)
     return other
 
 
@@ -230,7 +240,7 @@ class HandrailToolset(AbstractToolset[Any]):
             in_capability: whether a capability keeps the order of its calls, and adds tools.
         """
         prompt = executor.environment.rendered_prompt
-        self.executor: ToolExecutor = with_caller_answers(executor)
+        self.executor: ToolExecutor = in_pydantic_ai(executor)
         self._id = id or prompt.name
         self._is_bare = not in_capability
 
