@@ -1,0 +1,368 @@
+"""A LangGraph node in the place of `ToolNode`: the calls of a message go through the pipeline.
+
+    node = HandrailNode([pay, note], store=store)
+    graph.add_node("tools", node)
+    app = graph.compile(checkpointer=checkpointer)
+    app.invoke({"messages": [...]}, {"configurable": {"thread_id": "chat-17"}}, durability="sync")
+
+LangGraph executes a node again from its first line: after a kill, an error, an interrupt, a retry, and from an older
+checkpoint. Each time the identity of a call is equal, so that a call that has ended is answered from its record:
+
+| | is |
+|---|---|
+| session | the id of the thread; in a subgraph `THREAD/NODE`, with the name of the node that is the subgraph |
+| reply | the id of the model's message |
+| call | its id in the message |
+
+Ids of tasks and checkpoints are in none of them: they are others in a fork. The session is open while the node runs;
+nodes of this process that run at the same time share it, and another process waits.
+
+Questions about calls are put to the caller of the graph by one `interrupt`, when all other calls of the message have
+ended. An answer names its question by an id that is made of the call, its arguments and what is asked, so that it holds
+for these alone, whatever else has been answered or has changed meanwhile. See `HandrailNode`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("langgraph") is None:
+    raise ImportError(
+        "handrail.adapters.langgraph needs LangGraph, which is not installed: pip install 'handrail[langgraph]'",
+        name="langgraph",
+    )
+
+import json
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple, Unpack
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.types import interrupt
+
+from handrail.adapters.loop import asynchronous_entries, read_ahead, tool_description
+from handrail.adapters.settlement import PendingAnswers, settle_before_run
+from handrail.adapters.tool_executor import Answers, ToolExecutor
+from handrail.errors import InvalidArgumentError
+from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, Tool
+from handrail.prompt.prompt import prompt_over
+from handrail.prompt.tool_result import BinaryPart, ContentPart
+from handrail.resources import ResourceRegistry
+from handrail.runtime import ToolCall
+from handrail.runtime.approval import calls_that_wait
+from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion
+from handrail.runtime.long_results import result_reader
+from handrail.serde import digest
+from handrail.serde.json_schema import is_object
+from handrail.session import Session
+from handrail.session.calls import CallRef, checked_reply, distinct_call
+from handrail.session.session import OpenOptions
+from handrail.store import MemoryStore, Store
+from handrail.waiting import synchronous_entry
+
+# Keys of `configurable` that LangGraph sets for each node. If one is renamed, external tools are refused.
+_CHECKPOINTER: Final = "__pregel_checkpointer"
+_DURABILITY: Final = "__pregel_durability"
+
+_OWN_BLOCKS: Final = frozenset({"image", "audio", "video"})  # the kinds of files that LangChain has a block for
+_refusal: Final = partial(InvalidArgumentError, function="HandrailNode")
+_ANSWERS: Final = "a mapping from ids of questions to True, False or {'approved': False, 'reason': 'Too dear.'}"
+
+
+class ThreadPrompt(NamedTuple):
+    """The prompt of a thread as the next request shows it; `tools` are as `bind_tools` of a chat model takes them."""
+
+    text: str
+    tools: list[dict[str, Any]]
+
+
+@asynchronous_entries
+class HandrailNode(Runnable[Any, Any]):
+    """A node that answers the calls of the newest `AIMessage` of the state, in their order.
+
+    It returns a `ToolMessage` for each call: `status` is `"error"` for a failed one, files are content blocks, and
+    `artifact` names the session and the call. Calls whose arguments are not JSON are answered, too.
+
+    If calls wait, it interrupts the graph with `{"questions": [...], "waits": [...], "rejected": [...]}`:
+
+    - a question has `"id"`, `"call"`, `"tool"`, `"arguments"` without secrets, `"effect"`, `"asks"`, the texts of the
+      policies, and `"reason"`, why the approver leaves it open. `Command(resume={id: True, ...})` answers it with
+      `True`, `False`, or `{"approved": False, "reason": "Too dear."}`; those without an answer are asked again.
+    - what else is waited for has `"call"`, `"tool"` and `"reason"`: a handler has raised `CallPostponed`. Any resume
+      makes the call again.
+    - `"rejected"` says which answers of the last resume were not used, and why.
+
+    An answer that a person has recorded in the store counts as well; then resume by `invoke(None, config)`.
+
+    Attributes:
+        tools: the tools of the prompt before any section is opened, as `bind_tools` of a chat model takes them.
+    """
+
+    def __init__(  # noqa: PLR0913 - what `ToolExecutor` takes, and the session
+        self,
+        tools: Iterable[Tool[Any, Any]] | None = None,
+        *,
+        prompt: Prompt[Any] | None = None,
+        store: Store,
+        resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
+        approver: Approver | None = None,
+        messages_key: str = "messages",
+        on_open: Callable[[Session], object] | None = None,
+        **session: Unpack[OpenOptions],
+    ) -> None:
+        """Declares the node. The program closes the store, when no graph runs any more.
+
+        Args:
+            tools: the tools, in place of a prompt.
+            prompt: the bound prompt.
+            store: has the sessions, one for each thread.
+            resources: as of `ToolExecutor`.
+            approver: asked before the graph is interrupted; a question that it leaves open interrupts the graph.
+            messages_key: where the state has its messages.
+            on_open: registers reducers and subscribers in each session that is opened.
+            **session: further arguments of `Session.open`.
+
+        Raises:
+            InvalidArgumentError: `store` is not a store, or there are both tools and a prompt, or neither.
+            DeveloperMistake: as of `ToolExecutor`.
+        """
+        if not hasattr(store, "acquire"):
+            raise _refusal(argument="store", value=store, expected="a store: handrail.store.open('sqlite:///desk.db')")
+        self._prompt: Prompt[Any] = prompt_over("HandrailNode", tools, prompt, resources)
+        self._approver = approver
+        self._key = messages_key
+        self._sessions = _Sessions(store, session, on_open)
+        # Mistakes show when the graph is built, not in its first run.
+        with MemoryStore() as probe_store, probe_store.session("probe") as probe:
+            executor = ToolExecutor(prompt=self._prompt, session=probe, approver=approver)
+            reader = result_reader(executor.environment.reader_name)
+            self.tools: list[dict[str, Any]] = [*map(_function, (*executor.tools, reader))]
+
+    @synchronous_entry
+    def invoke(self, input: object, config: RunnableConfig | None = None, **_: object) -> dict[str, Any]:
+        """Answers the calls of a state; returns what to add to it.
+
+        Raises:
+            GraphInterrupt: calls wait; all others have ended.
+            InvalidArgumentError: the state has no message of the model with an id, the configuration no thread; or
+                there are external tools, and the run has not `durability="sync"`. Nothing has run.
+            SessionLockedError: another process has the session open.
+            BaseException: as of `ToolExecutor.answer`; a developer's mistake when the other calls have ended.
+        """
+        calls, reply = self._read_calls(input)
+        with self._open(config, runs=True) as executor:
+            run_to_completion(settle_before_run(executor.environment, BLOCKING))
+            questions = _Questions(executor)
+            answers = executor.answer(calls, reply=reply)
+            while isinstance(answers, PendingAnswers):
+                questions.take(interrupt(questions.ask(answers)))
+                answers = executor.answer(calls, reply=reply)
+        return {self._key: _messages(executor.environment.session.session_id, reply, calls, answers)}
+
+    async def ainvoke(self, input: object, config: RunnableConfig | None = None, **_: object) -> dict[str, Any]:
+        """Answers as `invoke` does, reads concurrently."""
+        calls, reply = self._read_calls(input)
+        async with self._open_async(config) as executor:
+            await executor.settle_before_run_async()
+            questions = _Questions(executor)
+            answers = await executor.answer_async(calls, reply=reply)
+            while isinstance(answers, PendingAnswers):
+                value = await ASYNC.in_thread(partial(questions.ask, answers))
+                questions.take(interrupt(value))
+                answers = await executor.answer_async(calls, reply=reply)
+        return {self._key: _messages(executor.environment.session.session_id, reply, calls, answers)}
+
+    @synchronous_entry
+    def prompt_for(self, config: RunnableConfig) -> ThreadPrompt:
+        """The prompt of a thread for a model node; it changes when the model opens sections, or a result is cut.
+
+        Raises:
+            InvalidArgumentError: the configuration has no thread.
+            SessionLockedError: another process has the session open.
+        """
+        with self._open(config) as executor:
+            return ThreadPrompt(executor.text, [*map(_function, executor.tools)])
+
+    async def prompt_for_async(self, config: RunnableConfig) -> ThreadPrompt:
+        """As `prompt_for`, without blocking the event loop."""
+        return await ASYNC.in_thread(partial(self.prompt_for, config))
+
+    def _read_calls(self, state: object) -> tuple[tuple[ToolCall, ...], str]:
+        messages: list[Any] = (state.get(self._key) if is_object(state) else getattr(state, self._key, None)) or []
+        message = next((one for one in reversed(messages) if isinstance(one, AIMessage)), None)
+        if message is None or not message.id:
+            send = f"Send(node, {{{self._key!r}: [message.model_copy(update={{'tool_calls': [call]}})]}})"
+            expected = f"a state whose {self._key!r} has a message of the model with an id, which `add_messages` makes"
+            raise _refusal(argument="input", value=state, expected=f"{expected}; for a call by itself: {send}")
+        # Arguments that are not JSON are refused by the pipeline, in words for the model.
+        every = (*message.tool_calls, *message.invalid_tool_calls)
+        return tuple(ToolCall(one["id"] or "", one["name"] or "", one["args"] or {}) for one in every), message.id
+
+    @contextmanager
+    def _open(self, config: RunnableConfig | None, *, runs: bool = False) -> Generator[ToolExecutor]:
+        settings = (config or {}).get("configurable", {})
+        can_resume = settings.get(_CHECKPOINTER) is not None
+        if runs and can_resume:
+            _check_durability(self._prompt, settings.get(_DURABILITY, "async"))
+        # Without a checkpointer nobody could answer, so calls that are to be approved are refused.
+        approver = self._approver or (_leave_open if can_resume else None)
+        with (
+            self._sessions.open(_session_id(settings)) as session,
+            ToolExecutor(prompt=self._prompt, session=session, approver=approver) as executor,
+        ):
+            yield executor
+
+    @asynccontextmanager
+    async def _open_async(self, config: RunnableConfig | None) -> AsyncGenerator[ToolExecutor]:
+        stack = ExitStack()
+        try:
+            executor = await ASYNC.in_thread(partial(stack.enter_context, self._open(config, runs=True)))
+            await read_ahead(executor.environment.session)
+            yield executor
+        finally:
+            await ASYNC.in_thread(stack.close)
+
+
+class _Questions:
+    """The questions about the calls of a message, and the answers that the graph is resumed with."""
+
+    def __init__(self, executor: ToolExecutor) -> None:
+        self._session = executor.environment.session
+        self._open: dict[str, ApprovalRequest] = {}
+        self._answers: dict[CallRef, tuple[ApprovalRequest, Approval]] = {}
+        self._rejected: list[str] = []
+        executor.environment = replace(executor.environment, caller_answer=self._find_answer)
+
+    def ask(self, answers: PendingAnswers) -> dict[str, Any]:
+        """The value of the interrupt."""
+        stored = {item.call: item.question for item in calls_that_wait(self._session)}
+        self._open, questions, waits = {}, list[dict[str, Any]](), list[dict[str, Any]]()
+        for call, request, reason in ((one.call, one.request, one.reason) for one in answers.questions):
+            question = None if request is None else stored.get(request.call.storable)
+            if request is None or question is None:
+                waits.append({"call": call.id, "tool": call.name, "reason": reason})
+                continue
+            name = digest([str(request.call), question.digest, question.asks])[:16]
+            self._open[name] = request
+            what = {"id": name, "call": str(request.call), "tool": request.tool.name, "effect": question.effect}
+            asked = {"arguments": json.loads(question.arguments), "asks": [*question.asks], "reason": reason}
+            questions.append(what | asked)
+        return {"questions": questions, "waits": waits, "rejected": self._rejected}
+
+    def take(self, resume: object) -> None:
+        """Takes the answers of a resume."""
+        fault = f"the resume is {resume!r:.100}; it must be {_ANSWERS}"
+        self._rejected = [] if is_object(resume) or not self._open else [fault]
+        for name, answer in resume.items() if is_object(resume) else ():
+            request, approval = self._open.get(name), _approval(answer)
+            if request is not None and approval is not None:
+                self._answers[request.call] = request, approval
+            else:
+                fault = "not the id of an open question" if request is None else f"answered {answer!r:.100}"
+                self._rejected.append(f"{name!r:.100} is {fault}; the resume must be {_ANSWERS}")
+
+    def _find_answer(self, request: ApprovalRequest) -> Approval | None:
+        asked, approval = self._answers.get(request.call, (request, None))
+        # A handler that runs again may make its nested call with other arguments, and a policy ask something else.
+        is_same = (asked.tool.name, asked.params) == (request.tool.name, request.params)
+        return approval if is_same and set(request.questions) <= set(asked.questions) else None
+
+
+class _SharedSession:
+    __slots__ = ("lock", "session", "users")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # held while it is opened
+        self.session: Session | None = None
+        self.users = 0
+
+
+# Of the process: the sessions that nodes have open, by the identity of the store, which an open session refers to.
+_SHARED: dict[tuple[int, str], _SharedSession] = {}
+_SHARED_LOCK = threading.Lock()
+
+
+class _Sessions(NamedTuple):
+    """Opens the sessions of a node. The first node that needs one opens it, and the last one closes it."""
+
+    store: Store
+    options: OpenOptions
+    on_open: Callable[[Session], object] | None
+
+    @contextmanager
+    def open(self, session_id: str) -> Generator[Session]:
+        key = id(self.store), session_id
+        with _SHARED_LOCK:
+            shared = _SHARED.setdefault(key, _SharedSession())
+            shared.users += 1
+        try:
+            with shared.lock:
+                session = shared.session = shared.session or self.store.session(session_id, **self.options)
+                if self.on_open is not None and self.on_open not in session.attached:
+                    session.attached[self.on_open] = self.on_open(session)
+            yield session
+        finally:
+            with _SHARED_LOCK:
+                shared.users -= 1
+                if is_last := not shared.users:
+                    del _SHARED[key]
+            if is_last and shared.session is not None:
+                shared.session.close()
+
+
+def _session_id(settings: Mapping[str, Any]) -> str:
+    if (thread := settings.get("thread_id")) is None:
+        expected = 'the id of a conversation: app.invoke(input, {"configurable": {"thread_id": "chat-17"}})'
+        raise _refusal(argument="thread_id", value=None, expected=expected)
+    # `GRAPH:TASK|NODE:TASK`, for a graph that a node calls again `GRAPH:TASK|1|NODE:TASK`; the last part is this node.
+    *graphs, _ = str(settings.get("checkpoint_ns", "")).split("|")
+    return "/".join((str(thread), *(part.partition(":")[0] for part in graphs if not part.isdecimal())))
+
+
+def _check_durability(prompt: Prompt[Any], durability: object) -> None:
+    for tool, _ in prompt.template.placed_tools() if durability != "sync" else ():
+        if tool.effect == "external" and not (tool.idempotency and tool.idempotency.has_key):
+            why = "a kill may lose the message that asks for a call; asked again, the model makes a new one"
+            expected = f'"sync" (an argument of invoke) for {tool.name}, which is external and has no key: else {why}'
+            raise _refusal(argument="durability", value=durability, expected=expected)
+
+
+def _messages(session_id: str, reply: str, calls: Sequence[ToolCall], answers: Answers) -> list[ToolMessage]:
+    ids, messages = set[str](), list[ToolMessage]()
+    for call, answer in zip(calls, answers, strict=True):
+        ref = CallRef(checked_reply(reply), distinct_call(call, reply, ids).id)
+        message = ToolMessage(
+            content=[*map(_block, answer.parts)] if answer.parts else answer.content,
+            tool_call_id=call.id,
+            name=call.name,
+            status="success" if answer.success else "error",
+            artifact={"session": session_id, "call": str(ref)},
+        )
+        messages.append(message)
+    return messages
+
+
+def _block(part: ContentPart) -> str | dict[str, Any]:
+    if not isinstance(part, BinaryPart):
+        return {"type": "text", "text": part.text}
+    kind = part.media_type.partition("/")[0]
+    return {"type": kind if kind in _OWN_BLOCKS else "file", "base64": part.base64, "mime_type": part.media_type}
+
+
+def _function(tool: Tool[Any, Any]) -> dict[str, Any]:
+    described = {"name": tool.name, "description": tool_description(tool)}
+    return {"type": "function", "function": {**described, "parameters": tool.parameters_schema}}
+
+
+def _leave_open(request: ApprovalRequest) -> Approval:
+    return Approval.later(f"{request.tool.name} waits for approval")
+
+
+def _approval(answer: object) -> Approval | None:
+    approved, reason = (answer.get("approved"), answer.get("reason", "")) if is_object(answer) else (answer, "")
+    # Not by its truth: any text is true.
+    return Approval(approved, reason) if isinstance(approved, bool) and isinstance(reason, str) else None
