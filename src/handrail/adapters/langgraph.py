@@ -18,8 +18,9 @@ Ids of tasks and checkpoints are in none of them: they are others in a fork. The
 nodes of this process that run at the same time share it, and another process waits.
 
 Questions about calls are put to the caller of the graph by one `interrupt`, when all other calls of the message have
-ended. An answer names its question by an id that is made of the call, its arguments and what is asked, so that it holds
-for these alone, whatever else has been answered or has changed meanwhile. See `HandrailNode`.
+ended. An answer names its question by an id that is made of the call, its arguments, and what is asked when, so that it
+holds for these alone. It is recorded in the session, as an answer by `handrail approvals` is, and the calls are made
+again. LangGraph gives all earlier answers again whenever it executes the node; the ids of these are not open any more.
 """
 
 from __future__ import annotations
@@ -32,11 +33,9 @@ if find_spec("langgraph") is None:
         name="langgraph",
     )
 
-import json
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Unpack
 
@@ -51,20 +50,23 @@ from handrail.errors import InvalidArgumentError
 from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, Tool
 from handrail.prompt.prompt import prompt_over
 from handrail.prompt.tool_result import BinaryPart, ContentPart
+from handrail.redaction import redacted
 from handrail.resources import ResourceRegistry
-from handrail.runtime import ToolCall
+from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.approval import calls_that_wait
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion
+from handrail.runtime.ledger.records import read_arguments
 from handrail.runtime.long_results import result_reader
 from handrail.serde import digest
 from handrail.serde.json_schema import is_object
 from handrail.session import Session
 from handrail.session.calls import CallRef, checked_reply, distinct_call
+from handrail.session.open_calls import GivenAnswer, PostponedCall
 from handrail.session.session import OpenOptions
 from handrail.store import MemoryStore, Store
 from handrail.waiting import synchronous_entry
 
-# Keys of `configurable` that LangGraph sets for each node. If one is renamed, external tools are refused.
+# Keys of `configurable` that LangGraph sets for each node. If it renames one, external tools are refused.
 _CHECKPOINTER: Final = "__pregel_checkpointer"
 _DURABILITY: Final = "__pregel_durability"
 
@@ -156,7 +158,7 @@ class HandrailNode(Runnable[Any, Any]):
         calls, reply = self._read_calls(input)
         with self._open(config, runs=True) as executor:
             run_to_completion(settle_before_run(executor.environment, BLOCKING))
-            questions = _Questions(executor)
+            questions = _Questions(executor.environment.session)
             answers = executor.answer(calls, reply=reply)
             while isinstance(answers, PendingAnswers):
                 questions.take(interrupt(questions.ask(answers)))
@@ -168,11 +170,11 @@ class HandrailNode(Runnable[Any, Any]):
         calls, reply = self._read_calls(input)
         async with self._open_async(config) as executor:
             await executor.settle_before_run_async()
-            questions = _Questions(executor)
+            questions = _Questions(executor.environment.session)
             answers = await executor.answer_async(calls, reply=reply)
             while isinstance(answers, PendingAnswers):
                 value = await ASYNC.in_thread(partial(questions.ask, answers))
-                questions.take(interrupt(value))
+                await ASYNC.in_thread(partial(questions.take, interrupt(value)))
                 answers = await executor.answer_async(calls, reply=reply)
         return {self._key: _messages(executor.environment.session.session_id, reply, calls, answers)}
 
@@ -205,7 +207,7 @@ class HandrailNode(Runnable[Any, Any]):
     @contextmanager
     def _open(self, config: RunnableConfig | None, *, runs: bool = False) -> Generator[ToolExecutor]:
         settings = (config or {}).get("configurable", {})
-        can_resume = settings.get(_CHECKPOINTER) is not None
+        can_resume = settings.get(_CHECKPOINTER, settings.get("checkpoint_ns")) is not None  # none outside of a graph
         if runs and can_resume:
             _check_durability(self._prompt, settings.get(_DURABILITY, "async"))
         # Without a checkpointer nobody could answer, so calls that are to be approved are refused.
@@ -228,48 +230,43 @@ class HandrailNode(Runnable[Any, Any]):
 
 
 class _Questions:
-    """The questions about the calls of a message, and the answers that the graph is resumed with."""
+    """The open questions about the calls of a message, by their ids, and where they are answered: in the session."""
 
-    def __init__(self, executor: ToolExecutor) -> None:
-        self._session = executor.environment.session
-        self._open: dict[str, ApprovalRequest] = {}
-        self._answers: dict[CallRef, tuple[ApprovalRequest, Approval]] = {}
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._open: dict[str, PostponedCall] = {}
         self._rejected: list[str] = []
-        executor.environment = replace(executor.environment, caller_answer=self._find_answer)
 
     def ask(self, answers: PendingAnswers) -> dict[str, Any]:
         """The value of the interrupt."""
-        stored = {item.call: item.question for item in calls_that_wait(self._session)}
+        waiting = {item.call: item for item in calls_that_wait(self._session)}
         self._open, questions, waits = {}, list[dict[str, Any]](), list[dict[str, Any]]()
-        for call, request, reason in ((one.call, one.request, one.reason) for one in answers.questions):
-            question = None if request is None else stored.get(request.call.storable)
-            if request is None or question is None:
-                waits.append({"call": call.id, "tool": call.name, "reason": reason})
+        for one in answers.questions:
+            item = None if one.request is None else waiting.get(one.request.call.storable)
+            if item is None or (asked := item.question) is None:
+                waits.append({"call": one.call.id, "tool": one.call.name, "reason": one.reason})
                 continue
-            name = digest([str(request.call), question.digest, question.asks])[:16]
-            self._open[name] = request
-            what = {"id": name, "call": str(request.call), "tool": request.tool.name, "effect": question.effect}
-            asked = {"arguments": json.loads(question.arguments), "asks": [*question.asks], "reason": reason}
-            questions.append(what | asked)
+            # A question that is open again after an answer has another time, so the answer does not hold for it.
+            name = digest([str(item.call), asked.digest, asked.asks, item.at.isoformat()])[:16]
+            self._open[name] = item
+            what = {"id": name, "call": str(item.call), "tool": item.tool, "effect": asked.effect}
+            arguments = read_arguments(asked.arguments.encode()).arguments
+            questions.append({**what, "arguments": arguments, "asks": [*asked.asks], "reason": one.reason})
         return {"questions": questions, "waits": waits, "rejected": self._rejected}
 
     def take(self, resume: object) -> None:
-        """Takes the answers of a resume."""
+        """Records the answers of a resume, each for the question that it names."""
         fault = f"the resume is {resume!r:.100}; it must be {_ANSWERS}"
         self._rejected = [] if is_object(resume) or not self._open else [fault]
         for name, answer in resume.items() if is_object(resume) else ():
-            request, approval = self._open.get(name), _approval(answer)
-            if request is not None and approval is not None:
-                self._answers[request.call] = request, approval
+            item, given = self._open.get(name), _given_answer(answer)
+            if item is not None and given is not None:
+                record = self._session.calls.find(item.call.outermost)
+                last_attempt = record.at if isinstance(record, ToolInvoked) else None
+                self._session[PostponedCall].append(item.with_answer(given, last_attempt))
             else:
-                fault = "not the id of an open question" if request is None else f"answered {answer!r:.100}"
+                fault = "not the id of an open question" if item is None else f"answered {answer!r:.100}"
                 self._rejected.append(f"{name!r:.100} is {fault}; the resume must be {_ANSWERS}")
-
-    def _find_answer(self, request: ApprovalRequest) -> Approval | None:
-        asked, approval = self._answers.get(request.call, (request, None))
-        # A handler that runs again may make its nested call with other arguments, and a policy ask something else.
-        is_same = (asked.tool.name, asked.params) == (request.tool.name, request.params)
-        return approval if is_same and set(request.questions) <= set(asked.questions) else None
 
 
 class _SharedSession:
@@ -283,6 +280,8 @@ class _SharedSession:
 
 # Of the process: the sessions that nodes have open, by the identity of the store, which an open session refers to.
 _SHARED: dict[tuple[int, str], _SharedSession] = {}
+
+# Of the process, as `_SHARED`, which it guards.
 _SHARED_LOCK = threading.Lock()
 
 
@@ -362,7 +361,8 @@ def _leave_open(request: ApprovalRequest) -> Approval:
     return Approval.later(f"{request.tool.name} waits for approval")
 
 
-def _approval(answer: object) -> Approval | None:
+def _given_answer(answer: object) -> GivenAnswer | None:
     approved, reason = (answer.get("approved"), answer.get("reason", "")) if is_object(answer) else (answer, "")
-    # Not by its truth: any text is true.
-    return Approval(approved, reason) if isinstance(approved, bool) and isinstance(reason, str) else None
+    if not isinstance(approved, bool) or not isinstance(reason, str):  # any text is true
+        return None
+    return GivenAnswer(approved=approved, reason=redacted(reason))

@@ -1,0 +1,101 @@
+"""The calls that `benchmarks.graphs` measures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+
+from handrail import store, tool
+from handrail.adapters.langgraph import HandrailNode
+from handrail.adapters.tool_executor import PendingAnswers, ToolExecutor
+from handrail.prompt import Prompt
+from handrail.runtime import ToolCall
+
+_ROUNDS, _IN_A_ROW = 30, 100
+
+
+@tool
+def add(left: int, right: int) -> int:
+    """Add two numbers."""
+    return left + right
+
+
+class Desk:
+    """Nodes over a store in memory and one in a file, and the same by hand; each case makes one call."""
+
+    def __init__(self, memory: store.Store, stored: store.Store) -> None:
+        self._memory, self._stored = memory, stored
+        self._node, self._stored_node = HandrailNode([add], store=memory), HandrailNode([add], store=stored)
+        self._prompt = Prompt.from_tools([add])
+        self._numbers = count()
+
+    def by_hand(self) -> None:
+        """A call without the node."""
+        self._run_by_hand(self._message(), "by hand")
+
+    def stored(self) -> None:
+        """A call with it, on a thread in a file."""
+        _run_node(self._stored_node, self._message(), "stored")
+
+    def open_stored(self) -> None:
+        """A session in a file is opened and closed."""
+        self._stored.session("opened").close()
+
+    def over_by_hand(self) -> float:
+        """The milliseconds that the node takes over a call without it: of both the best of rounds, which alternate."""
+        run = partial(_run_node, self._node)
+        times = [(self._time(run, f"node-{at}"), self._time(self._run_by_hand, f"hand-{at}")) for at in range(_ROUNDS)]
+        return (min(node for node, _ in times) - min(hand for _, hand in times)) * 1000
+
+    def _time(self, run: Callable[[AIMessage, str], object], thread: str) -> float:
+        messages = [self._message() for _ in range(_IN_A_ROW)]
+        begun = time.perf_counter()
+        for message in messages:
+            run(message, thread)
+        return (time.perf_counter() - begun) / _IN_A_ROW
+
+    def _message(self) -> AIMessage:
+        call: Any = {"id": "call-1", "name": "add", "args": {"left": 2, "right": 3}}
+        return AIMessage("", id=f"reply-{next(self._numbers)}", tool_calls=[call])
+
+    def _run_by_hand(self, message: AIMessage, thread: str) -> object:
+        calls = [ToolCall(call["id"] or "", call["name"], call["args"]) for call in message.tool_calls]
+        with self._memory.session(thread) as session, ToolExecutor(prompt=self._prompt, session=session) as executor:
+            answers = executor.answer(calls, reply=message.id)
+            assert not isinstance(answers, PendingAnswers)
+        messages = [
+            ToolMessage(
+                content=answer.content,
+                tool_call_id=call.id,
+                name=call.name,
+                status="success" if answer.success else "error",
+                artifact={"session": session.session_id, "call": f"{message.id}/{call.id}"},
+            )
+            for call, answer in zip(calls, answers, strict=True)
+        ]
+        return {"messages": messages}
+
+
+def _run_node(node: HandrailNode, message: AIMessage, thread: str) -> object:
+    config: RunnableConfig = {"configurable": {"thread_id": thread, "checkpoint_ns": "tools:1"}}
+    return node.invoke({"messages": [message]}, config)
+
+
+@contextmanager
+def opened_desk() -> Generator[Desk]:
+    """A desk, for the time of the block."""
+    with (
+        TemporaryDirectory() as folder,
+        store.open("memory:") as memory,
+        store.open(f"sqlite:///{Path(folder) / 'desk.db'}") as stored,
+    ):
+        yield Desk(memory, stored)
