@@ -1,4 +1,4 @@
-"""The calls that `benchmarks.graphs` measures."""
+"""The calls that `benchmarks.graphs` measures; a thread has some of them, so that sessions stay short."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,15 +35,15 @@ class Desk:
         self._memory, self._stored = memory, stored
         self._node, self._stored_node = HandrailNode([add], store=memory), HandrailNode([add], store=stored)
         self._prompt = Prompt.from_tools([add])
-        self._numbers = count()
+        self._made = 0
 
     def by_hand(self) -> None:
         """A call without the node."""
-        self._run_by_hand(self._message(), "by hand")
+        self._run_by_hand(self._message(), f"hand of {self._made // _IN_A_ROW}")
 
     def stored(self) -> None:
         """A call with it, on a thread in a file."""
-        _run_node(self._stored_node, self._message(), "stored")
+        _run_node(self._stored_node, self._message(), f"stored {self._made // _IN_A_ROW}")
 
     def open_stored(self) -> None:
         """A session in a file is opened and closed."""
@@ -65,7 +64,8 @@ class Desk:
 
     def _message(self) -> AIMessage:
         call: Any = {"id": "call-1", "name": "add", "args": {"left": 2, "right": 3}}
-        return AIMessage("", id=f"reply-{next(self._numbers)}", tool_calls=[call])
+        self._made += 1
+        return AIMessage("", id=f"reply-{self._made}", tool_calls=[call])
 
     def _run_by_hand(self, message: AIMessage, thread: str) -> object:
         calls = [ToolCall(call["id"] or "", call["name"], call["args"]) for call in message.tool_calls]

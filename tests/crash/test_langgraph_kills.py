@@ -66,7 +66,7 @@ def test_process_that_is_killed_in_a_fork_pays_nothing_twice(task: Task, point: 
     check(desk, task, POINTS[point])
 
 
-_SOME: list[Kind] = ["invoke", "sends", "fork"]
+_SOME: list[Kind] = ["sends", "fork"]
 
 
 @pytest.mark.timeout(300)  # of the full form: a kill costs a start of two programs

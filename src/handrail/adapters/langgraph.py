@@ -210,12 +210,13 @@ class HandrailNode(Runnable[Any, Any]):
         can_resume = settings.get(_CHECKPOINTER, settings.get("checkpoint_ns")) is not None  # none outside of a graph
         if runs and can_resume:
             _check_durability(self._prompt, settings.get(_DURABILITY, "async"))
-        # Without a checkpointer nobody could answer, so calls that are to be approved are refused.
+        # Without a checkpointer no graph is resumed with an answer, so calls that are to be approved are refused.
         approver = self._approver or (_leave_open if can_resume else None)
         with (
             self._sessions.open(_session_id(settings)) as session,
             ToolExecutor(prompt=self._prompt, session=session, approver=approver) as executor,
         ):
+            self._ledger = executor.environment.find_ledger()  # lives with its thread until the next session needs it
             yield executor
 
     @asynccontextmanager
@@ -325,8 +326,8 @@ def _session_id(settings: Mapping[str, Any]) -> str:
 def _check_durability(prompt: Prompt[Any], durability: object) -> None:
     for tool, _ in prompt.template.placed_tools() if durability != "sync" else ():
         if tool.effect == "external" and not (tool.idempotency and tool.idempotency.has_key):
-            why = "a kill may lose the message that asks for a call; asked again, the model makes a new one"
-            expected = f'"sync" (an argument of invoke) for {tool.name}, which is external and has no key: else {why}'
+            why = "Otherwise a kill may lose the message of the model, and what it asks for then is a new call"
+            expected = f'"sync", as {tool.name} is external and has no key: app.invoke(..., durability="sync"). {why}'
             raise _refusal(argument="durability", value=durability, expected=expected)
 
 

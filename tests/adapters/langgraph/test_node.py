@@ -125,17 +125,14 @@ def test_files_are_content_blocks(store: Store) -> None:
     """LangChain reads an image as one; a file of another kind is a file."""
 
     @tool
-    def draw() -> list[BinaryPart]:
+    def draw() -> list[str | BinaryPart]:
         """Draw."""
-        return [BinaryPart(b"png", "image/png"), BinaryPart(b"pdf", "application/pdf")]
+        return ["two files", BinaryPart(b"png", "image/png"), BinaryPart(b"pdf", "application/pdf")]
 
     app = App(make_node(store, draw), [ask(("draw", {}))])
     app.begin()
-    blocks = app.answers[0].content_blocks
-    assert [(block["type"], block.get("mime_type")) for block in blocks] == [
-        ("image", "image/png"),
-        ("file", "application/pdf"),
-    ]
+    kinds = [(block["type"], block.get("mime_type")) for block in app.answers[0].content_blocks]
+    assert kinds == [("text", None), ("image", "image/png"), ("file", "application/pdf")]
 
 
 @MODES
@@ -221,7 +218,7 @@ def test_retry_policy_repeats_no_effect(store: Store, bank: Bank, mode: Mode) ->
 @MODES
 def test_time_travel_repeats_no_effect(store: Store, bank: Bank, mode: Mode) -> None:
     """From the checkpoint before the calls these are answered from their records; later calls are new ones."""
-    app = App(make_node(store, bank.pay), [ask(PAY)], mode)
+    app = App(make_node(store, bank.pay), [lambda: ask(PAY)], mode)
     app.begin()
     app.run(None, app.before_calls())
     assert (bank.paid, app.texts, app.asked) == (["A-1"], ["A-1 is paid"], 3)
@@ -250,11 +247,15 @@ def inner_graph(node: HandrailNode, reply: AIMessage) -> Any:
         is_answered = any(isinstance(message, AIMessage) for message in state["messages"])
         return {"messages": [AIMessage("found")] if is_answered else [reply]}
 
+    def route(state: MessagesState) -> str:
+        newest: Any = state["messages"][-1]
+        return "tools" if newest.tool_calls else END
+
     graph: Any = StateGraph(MessagesState)
     graph.add_node("model", model)
     graph.add_node("tools", node)
     graph.add_edge(START, "model")
-    graph.add_conditional_edges("model", lambda state: "tools" if state["messages"][-1].tool_calls else END)
+    graph.add_conditional_edges("model", route)
     graph.add_edge("tools", "model")
     return graph.compile()
 
@@ -355,7 +356,7 @@ def test_prompt_changes_when_the_model_opens_a_section(store: Store, bank: Bank,
     app.begin()
     after = node.prompt_for(CONFIG)
     assert [[one["function"]["name"] for one in prompt.tools] for prompt in (before, after)] == [
-        ["open_sections"],
+        ["open_sections", "close_sections"],
         ["pay", "open_sections", "close_sections"],
     ]
     assert ("All about money." in before.text, "All about money." in after.text) == (False, True)
@@ -419,7 +420,7 @@ def test_mistakes_show_when_the_node_is_declared(store: Store, wording: Wording)
         pass
 
     with pytest.raises(InvalidArgumentError) as caught:
-        HandrailNode([note], store="sqlite:///desk.db")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        HandrailNode([note], store="sqlite:///desk.db")  # type: ignore[arg-type]
     assert str(caught.value) == wording
     with pytest.raises(InvalidArgumentError) as caught:
         HandrailNode(store=store)
