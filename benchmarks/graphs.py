@@ -1,8 +1,8 @@
-"""What `HandrailNode` adds to a call, beside a function that does the same by hand: one call of a message each.
+"""What `HandrailNode` adds to the call of a message, beside `ToolExecutor.answer` in the same session.
 
-Both open the session of the thread, make an executor, run the call, and make LangChain's `ToolMessage`. LangGraph does
-not run. Opening and closing a stored session is measured apart. LangChain is imported when this is measured, so that
-what other groups measure has no more for the garbage collector to look at.
+Both make LangChain's `ToolMessage`, and LangGraph does not run. The node opens the session and makes an executor each
+time it is executed, which is measured apart: by hand in memory, and a session in a file alone. LangChain is imported
+when this is measured, so that what other groups measure has no more for the garbage collector to look at.
 """
 
 from __future__ import annotations
@@ -31,4 +31,4 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
     from benchmarks.graph_calls import opened_desk  # noqa: PLC0415 - imports LangChain
 
     with opened_desk() as desk:
-        yield {BY_HAND: desk.by_hand, NODE: desk.over_by_hand, STORED: desk.stored, OPENING: desk.open_stored}
+        yield {BY_HAND: desk.by_hand, NODE: desk.over_direct, STORED: desk.stored, OPENING: desk.open_stored}

@@ -137,7 +137,10 @@ class HandrailNode(Runnable[Any, Any]):
         self._prompt: Prompt[Any] = prompt_over("HandrailNode", tools, prompt, resources)
         self._approver = approver
         self._key = messages_key
-        self._sessions = _Sessions(store, session, on_open)
+        self._store, self._options, self._on_open = store, session, on_open
+        template = self._prompt.template
+        settling = any(tool.apply or tool.reconcile for tool, _ in template.placed_tools())
+        self._may_settle = settling or any(placed.section.live for placed in template.placed_sections())
         # Mistakes show when the graph is built, not in its first run.
         with MemoryStore() as probe_store, probe_store.session("probe") as probe:
             executor = ToolExecutor(prompt=self._prompt, session=probe, approver=approver)
@@ -157,7 +160,8 @@ class HandrailNode(Runnable[Any, Any]):
         """
         calls, reply = self._read_calls(input)
         with self._open(config, runs=True) as executor:
-            run_to_completion(settle_before_run(executor.environment, BLOCKING))
+            if self._may_settle:
+                run_to_completion(settle_before_run(executor.environment, BLOCKING))
             questions = _Questions(executor.environment.session)
             answers = executor.answer(calls, reply=reply)
             while isinstance(answers, PendingAnswers):
@@ -169,7 +173,8 @@ class HandrailNode(Runnable[Any, Any]):
         """Answers as `invoke` does, reads concurrently."""
         calls, reply = self._read_calls(input)
         async with self._open_async(config) as executor:
-            await executor.settle_before_run_async()
+            if self._may_settle:
+                await executor.settle_before_run_async()
             questions = _Questions(executor.environment.session)
             answers = await executor.answer_async(calls, reply=reply)
             while isinstance(answers, PendingAnswers):
@@ -212,12 +217,25 @@ class HandrailNode(Runnable[Any, Any]):
             _check_durability(self._prompt, settings.get(_DURABILITY, "async"))
         # Without a checkpointer no graph is resumed with an answer, so calls that are to be approved are refused.
         approver = self._approver or (_leave_open if can_resume else None)
-        with (
-            self._sessions.open(_session_id(settings)) as session,
-            ToolExecutor(prompt=self._prompt, session=session, approver=approver) as executor,
-        ):
-            self._ledger = executor.environment.find_ledger()  # lives with its thread until the next session needs it
-            yield executor
+        key = id(self._store), _session_id(settings)
+        with _SHARED_LOCK:
+            shared = _SHARED.setdefault(key, _SharedSession())
+            shared.users += 1
+        try:
+            with shared.lock:
+                session = shared.session = shared.session or self._store.session(key[1], **self._options)
+                if self._on_open is not None and self._on_open not in session.attached:
+                    session.attached[self._on_open] = self._on_open(session)
+            with ToolExecutor(prompt=self._prompt, session=session, approver=approver) as executor:
+                self._ledger = executor.environment.find_ledger()  # lives until the next session needs it
+                yield executor
+        finally:
+            with _SHARED_LOCK:
+                shared.users -= 1
+                if is_last := not shared.users:
+                    del _SHARED[key]
+            if is_last and shared.session is not None:
+                shared.session.close()
 
     @asynccontextmanager
     async def _open_async(self, config: RunnableConfig | None) -> AsyncGenerator[ToolExecutor]:
@@ -271,6 +289,7 @@ class _Questions:
 
 
 class _SharedSession:
+    # The first node that needs it opens it, and the last one closes it.
     __slots__ = ("lock", "session", "users")
 
     def __init__(self) -> None:
@@ -284,34 +303,6 @@ _SHARED: dict[tuple[int, str], _SharedSession] = {}
 
 # Of the process, as `_SHARED`, which it guards.
 _SHARED_LOCK = threading.Lock()
-
-
-class _Sessions(NamedTuple):
-    """Opens the sessions of a node. The first node that needs one opens it, and the last one closes it."""
-
-    store: Store
-    options: OpenOptions
-    on_open: Callable[[Session], object] | None
-
-    @contextmanager
-    def open(self, session_id: str) -> Generator[Session]:
-        key = id(self.store), session_id
-        with _SHARED_LOCK:
-            shared = _SHARED.setdefault(key, _SharedSession())
-            shared.users += 1
-        try:
-            with shared.lock:
-                session = shared.session = shared.session or self.store.session(session_id, **self.options)
-                if self.on_open is not None and self.on_open not in session.attached:
-                    session.attached[self.on_open] = self.on_open(session)
-            yield session
-        finally:
-            with _SHARED_LOCK:
-                shared.users -= 1
-                if is_last := not shared.users:
-                    del _SHARED[key]
-            if is_last and shared.session is not None:
-                shared.session.close()
 
 
 def _session_id(settings: Mapping[str, Any]) -> str:
