@@ -89,19 +89,20 @@ class HandrailNode(Runnable[Any, Any]):
     It returns a `ToolMessage` for each call: `status` is `"error"` for a failed one, files are content blocks, and
     `artifact` names the session and the call. Calls whose arguments are not JSON are answered, too.
 
-    If calls wait, it interrupts the graph with `{"questions": [...], "waits": [...], "rejected": [...]}`:
+    If calls wait, it interrupts the graph with `{"questions": [...], "waits": [...], "faults": [...]}`:
 
     - a question has `"id"`, `"call"`, `"tool"`, `"arguments"` without secrets, `"effect"`, `"asks"`, the texts of the
       policies, and `"reason"`, why the approver leaves it open. `Command(resume={id: True, ...})` answers it with
       `True`, `False`, or `{"approved": False, "reason": "Too dear."}`; those without an answer are asked again.
     - what else is waited for has `"call"`, `"tool"` and `"reason"`: a handler has raised `CallPostponed`. Any resume
       makes the call again.
-    - `"rejected"` says which answers of the last resume were not used, and why.
+    - `"faults"` say which answers of the last resume were not used, and why.
 
     An answer that a person has recorded in the store counts as well; then resume by `invoke(None, config)`.
 
     Attributes:
-        tools: the tools of the prompt before any section is opened, as `bind_tools` of a chat model takes them.
+        tools: the tools of the prompt before any section is opened, and the one that reads a result that was cut; as
+            `bind_tools` of a chat model takes them.
     """
 
     def __init__(  # noqa: PLR0913 - what `ToolExecutor` takes, and the session
@@ -139,8 +140,8 @@ class HandrailNode(Runnable[Any, Any]):
         self._key = messages_key
         self._store, self._options, self._on_open = store, session, on_open
         template = self._prompt.template
-        settling = any(tool.apply or tool.reconcile for tool, _ in template.placed_tools())
-        self._may_settle = settling or any(placed.section.live for placed in template.placed_sections())
+        can_settle = any(tool.apply or tool.reconcile for tool, _ in template.placed_tools())
+        self._may_settle = can_settle or any(placed.section.live for placed in template.placed_sections())
         # Mistakes show when the graph is built, not in its first run.
         with MemoryStore() as probe_store, probe_store.session("probe") as probe:
             executor = ToolExecutor(prompt=self._prompt, session=probe, approver=approver)
@@ -159,7 +160,7 @@ class HandrailNode(Runnable[Any, Any]):
             BaseException: as of `ToolExecutor.answer`; a developer's mistake when the other calls have ended.
         """
         calls, reply = self._read_calls(input)
-        with self._open(config, runs=True) as executor:
+        with self._open(config, for_calls=True) as executor:
             if self._may_settle:
                 run_to_completion(settle_before_run(executor.environment, BLOCKING))
             questions = _Questions(executor.environment.session)
@@ -206,24 +207,24 @@ class HandrailNode(Runnable[Any, Any]):
             expected = f"a state whose {self._key!r} has a message of the model with an id, which `add_messages` makes"
             raise _refusal(argument="input", value=state, expected=f"{expected}; for a call by itself: {send}")
         # Arguments that are not JSON are refused by the pipeline, in words for the model.
-        every = (*message.tool_calls, *message.invalid_tool_calls)
-        return tuple(ToolCall(one["id"] or "", one["name"] or "", one["args"] or {}) for one in every), message.id
+        requests = (*message.tool_calls, *message.invalid_tool_calls)
+        return tuple(ToolCall(one["id"] or "", one["name"] or "", one["args"] or {}) for one in requests), message.id
 
     @contextmanager
-    def _open(self, config: RunnableConfig | None, *, runs: bool = False) -> Generator[ToolExecutor]:
+    def _open(self, config: RunnableConfig | None, *, for_calls: bool = False) -> Generator[ToolExecutor]:
         settings = (config or {}).get("configurable", {})
         can_resume = settings.get(_CHECKPOINTER, settings.get("checkpoint_ns")) is not None  # none outside of a graph
-        if runs and can_resume:
+        if for_calls and can_resume:
             _check_durability(self._prompt, settings.get(_DURABILITY, "async"))
         # Without a checkpointer no graph is resumed with an answer, so calls that are to be approved are refused.
         approver = self._approver or (_leave_open if can_resume else None)
         key = id(self._store), _session_id(settings)
         with _SHARED_LOCK:
-            shared = _SHARED.setdefault(key, _SharedSession())
-            shared.users += 1
+            entry = _SHARED.setdefault(key, _SharedSession())
+            entry.users += 1
         try:
-            with shared.lock:
-                session = shared.session = shared.session or self._store.session(key[1], **self._options)
+            with entry.lock:
+                session = entry.session = entry.session or self._store.session(key[1], **self._options)
                 if self._on_open is not None and self._on_open not in session.attached:
                     session.attached[self._on_open] = self._on_open(session)
             with ToolExecutor(prompt=self._prompt, session=session, approver=approver) as executor:
@@ -231,17 +232,17 @@ class HandrailNode(Runnable[Any, Any]):
                 yield executor
         finally:
             with _SHARED_LOCK:
-                shared.users -= 1
-                if is_last := not shared.users:
+                entry.users -= 1
+                if is_last := not entry.users:
                     del _SHARED[key]
-            if is_last and shared.session is not None:
-                shared.session.close()
+            if is_last and entry.session is not None:
+                entry.session.close()
 
     @asynccontextmanager
     async def _open_async(self, config: RunnableConfig | None) -> AsyncGenerator[ToolExecutor]:
         stack = ExitStack()
         try:
-            executor = await ASYNC.in_thread(partial(stack.enter_context, self._open(config, runs=True)))
+            executor = await ASYNC.in_thread(partial(stack.enter_context, self._open(config, for_calls=True)))
             await read_ahead(executor.environment.session)
             yield executor
         finally:
@@ -253,39 +254,39 @@ class _Questions:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._open: dict[str, PostponedCall] = {}
-        self._rejected: list[str] = []
+        self._items: dict[str, PostponedCall] = {}
+        self._faults: list[str] = []
 
     def ask(self, answers: PendingAnswers) -> dict[str, Any]:
         """The value of the interrupt."""
-        waiting = {item.call: item for item in calls_that_wait(self._session)}
-        self._open, questions, waits = {}, list[dict[str, Any]](), list[dict[str, Any]]()
+        items = {item.call: item for item in calls_that_wait(self._session)}
+        self._items, questions, waits = {}, list[dict[str, Any]](), list[dict[str, Any]]()
         for one in answers.questions:
-            item = None if one.request is None else waiting.get(one.request.call.storable)
-            if item is None or (asked := item.question) is None:
+            item = None if one.request is None else items.get(one.request.call.storable)
+            if item is None or (question := item.question) is None:
                 waits.append({"call": one.call.id, "tool": one.call.name, "reason": one.reason})
                 continue
             # A question that is open again after an answer has another time, so the answer does not hold for it.
-            name = digest([str(item.call), asked.digest, asked.asks, item.at.isoformat()])[:16]
-            self._open[name] = item
-            what = {"id": name, "call": str(item.call), "tool": item.tool, "effect": asked.effect}
-            arguments = read_arguments(asked.arguments.encode()).arguments
-            questions.append({**what, "arguments": arguments, "asks": [*asked.asks], "reason": one.reason})
-        return {"questions": questions, "waits": waits, "rejected": self._rejected}
+            name = digest([str(item.call), question.digest, question.asks, item.at.isoformat()])[:16]
+            self._items[name] = item
+            what = {"id": name, "call": str(item.call), "tool": item.tool, "effect": question.effect}
+            arguments = read_arguments(question.arguments.encode()).arguments
+            questions.append({**what, "arguments": arguments, "asks": [*question.asks], "reason": one.reason})
+        return {"questions": questions, "waits": waits, "faults": self._faults}
 
     def take(self, resume: object) -> None:
         """Records the answers of a resume, each for the question that it names."""
         fault = f"the resume is {resume!r:.100}; it must be {_ANSWERS}"
-        self._rejected = [] if is_object(resume) or not self._open else [fault]
+        self._faults = [] if is_object(resume) or not self._items else [fault]
         for name, answer in resume.items() if is_object(resume) else ():
-            item, given = self._open.get(name), _given_answer(answer)
-            if item is not None and given is not None:
+            item, verdict = self._items.get(name), _parse_answer(answer)
+            if item is not None and verdict is not None:
                 record = self._session.calls.find(item.call.outermost)
                 last_attempt = record.at if isinstance(record, ToolInvoked) else None
-                self._session[PostponedCall].append(item.with_answer(given, last_attempt))
+                self._session[PostponedCall].append(item.with_answer(verdict, last_attempt))
             else:
                 fault = "not the id of an open question" if item is None else f"answered {answer!r:.100}"
-                self._rejected.append(f"{name!r:.100} is {fault}; the resume must be {_ANSWERS}")
+                self._faults.append(f"{name!r:.100} is {fault}; the resume must be {_ANSWERS}")
 
 
 class _SharedSession:
@@ -353,7 +354,7 @@ def _leave_open(request: ApprovalRequest) -> Approval:
     return Approval.later(f"{request.tool.name} waits for approval")
 
 
-def _given_answer(answer: object) -> GivenAnswer | None:
+def _parse_answer(answer: object) -> GivenAnswer | None:
     approved, reason = (answer.get("approved"), answer.get("reason", "")) if is_object(answer) else (answer, "")
     if not isinstance(approved, bool) or not isinstance(reason, str):  # any text is true
         return None

@@ -127,3 +127,23 @@ def make_node(
     section = ToolsSection(title="Desk", tools=tools, policies=policies)
     prompt = Prompt(PromptTemplate(ns="t", key="desk", sections=[section]))
     return HandrailNode(prompt=prompt, store=store, approver=approver, **options)
+
+
+def ask_once(node: HandrailNode, reply: AIMessage) -> Any:
+    """A graph in which a model asks once, and ends with what it was answered."""
+
+    def model(state: MessagesState) -> dict[str, list[Any]]:
+        is_answered = any(isinstance(message, AIMessage) for message in state["messages"])
+        return {"messages": [AIMessage("found")] if is_answered else [reply]}
+
+    def route(state: MessagesState) -> str:
+        newest: Any = state["messages"][-1]
+        return "tools" if newest.tool_calls else END
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", model)
+    graph.add_node("tools", node)
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", route)
+    graph.add_edge("tools", "model")
+    return graph.compile()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.graph import END, START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - no py.typed
+from langgraph.graph import START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - no py.typed
 from langgraph.runtime import get_runtime
 
 from handrail import store as stores
@@ -33,8 +34,9 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.runtime import Session, ToolInvoked
+from handrail.session import stored_as
 from handrail.store import Store
-from tests.adapters.langgraph.kit import CONFIG, App, Mode, ask, make_node
+from tests.adapters.langgraph.kit import CONFIG, App, Mode, ask, ask_once, make_node
 from tests.kit import Decides
 from tests.wording import Wording
 
@@ -74,6 +76,14 @@ class Bank:
 def bank() -> Bank:
     """A bank."""
     return Bank()
+
+
+@stored_as("tests.graph_line")
+@dataclass(frozen=True)
+class Line:
+    """What a handler writes to the session."""
+
+    text: str
 
 
 @tool
@@ -240,29 +250,9 @@ def test_message_that_is_edited_after_its_calls_have_run_is_refused(store: Store
 # ------------------------------------------------------------------------------------------------------------- sessions
 
 
-def inner_graph(node: HandrailNode, reply: AIMessage) -> Any:
-    """A graph in which a model asks once, and ends with what it was answered."""
-
-    def model(state: MessagesState) -> dict[str, list[Any]]:
-        is_answered = any(isinstance(message, AIMessage) for message in state["messages"])
-        return {"messages": [AIMessage("found")] if is_answered else [reply]}
-
-    def route(state: MessagesState) -> str:
-        newest: Any = state["messages"][-1]
-        return "tools" if newest.tool_calls else END
-
-    graph: Any = StateGraph(MessagesState)
-    graph.add_node("model", model)
-    graph.add_node("tools", node)
-    graph.add_edge(START, "model")
-    graph.add_conditional_edges("model", route)
-    graph.add_edge("tools", "model")
-    return graph.compile()
-
-
 def test_subgraph_has_a_session_below_that_of_the_thread(store: Store, bank: Bank) -> None:
     """It is the same in each run; the graph around it fails after its calls, and is resumed."""
-    calls = inner_graph(make_node(store, bank.pay), ask(PAY))
+    calls = ask_once(make_node(store, bank.pay), ask(PAY))
     failures = [True]
 
     def fail(state: MessagesState) -> dict[str, Any]:
@@ -317,6 +307,32 @@ def test_session_that_is_open_elsewhere_is_refused_before_a_call_runs(
     assert bank.paid == []
     app.run(None)
     assert bank.paid == ["A-1"]
+
+
+@pytest.mark.anyio
+async def test_run_that_is_cancelled_rolls_its_call_back_and_closes_the_session(store: Store) -> None:
+    """The thread goes on with the same call."""
+    entered, is_slow = asyncio.Event(), [True]
+
+    @tool
+    async def write(context: ToolContext) -> str:
+        """Write."""
+        context.session[Line].append(Line("x"))
+        if is_slow.pop() if is_slow else False:
+            entered.set()
+            await asyncio.Event().wait()
+        return "written"
+
+    app = App(make_node(store, write), [ask(("write", {}))])
+    run = asyncio.ensure_future(app.graph.ainvoke({"messages": [HumanMessage("x")]}, CONFIG, durability="sync"))
+    await entered.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await app.graph.ainvoke(None, CONFIG, durability="sync")
+    assert app.texts == ["written"]
+    with store.session("chat-17", wait=timedelta(0)) as session:
+        assert session[Line].all() == (Line("x"),)
 
 
 def test_each_session_is_prepared_when_it_is_opened(store: Store) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.graph import START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - no py.typed
 from pydantic import SecretStr
 
 from handrail import ToolExecutor, tool
@@ -27,7 +28,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import ToolCall
 from handrail.store import Store
-from tests.adapters.langgraph.kit import App, Mode, ask, make_node
+from tests.adapters.langgraph.kit import App, Mode, ask, ask_once, make_node
 from tests.kit import Decides
 from tests.wording import Wording
 
@@ -109,7 +110,7 @@ def test_one_interrupt_has_all_questions_and_the_other_calls_have_run(desk: Desk
         }
         for name, arguments in (("c1", {"order": "A-1", "cents": 5}), ("c3", {"order": "A-2", "cents": 7}))
     ]
-    assert (interrupt.value["waits"], interrupt.value["rejected"], desk.done) == ([], [], ["x"])
+    assert (interrupt.value["waits"], interrupt.value["faults"], desk.done) == ([], [], ["x"])
     first, second = (question["id"] for question in questions)
     assert app.resume({second: {"approved": False, "reason": "Too dear."}, first: True}) == []
     assert desk.done == ["x", "A-1"]
@@ -149,7 +150,7 @@ def test_answer_of_another_form_is_rejected_with_the_reason(desk: Desk, answer: 
     }
     (interrupt,) = app.resume(forms.get(answer, answer) if isinstance(answer, str) else answer)
     assert interrupt.value["questions"] == [question]
-    assert [text.replace(question["id"], "ID") for text in interrupt.value["rejected"]] == wording
+    assert [text.replace(question["id"], "ID") for text in interrupt.value["faults"]] == wording
     assert desk.done == []
     app.resume({question["id"]: True})
     assert desk.done == ["A-1"]
@@ -166,7 +167,7 @@ def test_answer_for_other_arguments_is_rejected(desk: Desk) -> None:
     assert [question["arguments"]["order"] for question in (before, after)] == ["A-1", "A-2"]
     (again,) = app.resume({before["id"]: True})
     assert again.value["questions"] == [after]
-    assert len(again.value["rejected"]) == 1
+    assert len(again.value["faults"]) == 1
     assert desk.done == []
     app.resume({after["id"]: True})
     assert desk.done == ["A-2"]
@@ -263,7 +264,7 @@ def test_handler_that_waits_is_made_again_by_any_resume(desk: Desk, mode: Mode) 
     app = App(make_node(desk.store, fetch), [ask(("fetch", {}))], mode)
     (interrupt,) = app.begin()
     waits = [{"call": "c1", "tool": "fetch", "reason": "the file is not there"}]
-    assert interrupt.value == {"questions": [], "waits": waits, "rejected": []}
+    assert interrupt.value == {"questions": [], "waits": waits, "faults": []}
     assert app.resume(True)[0].value == interrupt.value
     ready.append("there")
     assert app.run(None) == []
@@ -282,6 +283,20 @@ def test_each_task_of_a_send_has_an_interrupt(desk: Desk, mode: Mode) -> None:
     app.resume({interrupt.id: {interrupt.value["questions"][0]["id"]: True} for interrupt in interrupts})
     assert sorted(desk.done) == ["A-1", "A-2", "x"]
     assert sorted(app.texts) == ["A-1 is paid", "A-2 is paid", "noted: x"]
+
+
+@MODES
+def test_subgraph_asks_the_caller_of_the_graph(desk: Desk, mode: Mode) -> None:
+    """Its session is below that of the thread."""
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("clerk", ask_once(desk.app().node, ask(PAY, NOTE)))
+    graph.add_edge(START, "clerk")
+    app = desk.app(mode=mode)
+    app.graph = graph.compile(checkpointer=app.saver)
+    (question,) = app.begin()[0].value["questions"]
+    assert app.resume({question["id"]: True}) == []
+    assert desk.done == ["x", "A-1"]
+    assert {answer.artifact["session"] for answer in app.answers} == {"chat-17/clerk"}
 
 
 def test_branch_does_not_ask_again_what_was_decided(desk: Desk) -> None:
