@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -50,8 +50,8 @@ class Desk:
         self._stored.session("opened").close()
 
     def over_direct(self) -> float:
-        """The milliseconds of a call by the node over one in its session by hand: of both the best, which alternate."""
-        ways = partial(_run_node, self._node), self._run_in_session
+        """The milliseconds of a call by the node over one by hand in its session: the tenth part of both is faster."""
+        ways: list[Callable[[AIMessage, str], object]] = [partial(_run_node, self._node), self._run_in_session]
         times: list[list[float]] = [[], []]
         for number in range(_MEASURED):
             for way, own_times in zip(ways, times, strict=True):
@@ -59,7 +59,8 @@ class Desk:
                 begun = time.perf_counter()
                 way(message, f"thread {number // _IN_A_THREAD}")
                 own_times.append(time.perf_counter() - begun)
-        return (min(times[0]) - min(times[1])) * 1000
+        node, direct = (sorted(own_times)[_MEASURED // 10] for own_times in times)
+        return (node - direct) * 1000
 
     def _run_in_session(self, message: AIMessage, thread: str) -> object:
         # Opening is not what is measured, so both open alike.

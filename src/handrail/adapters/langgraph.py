@@ -66,6 +66,8 @@ from handrail.session.session import OpenOptions
 from handrail.store import MemoryStore, Store
 from handrail.waiting import synchronous_entry
 
+__all__ = ["HandrailNode", "ThreadPrompt"]
+
 # Keys of `configurable` that LangGraph sets for each node. If it renames one, external tools are refused.
 _CHECKPOINTER: Final = "__pregel_checkpointer"
 _DURABILITY: Final = "__pregel_durability"
