@@ -24,6 +24,7 @@ from handrail.errors import CallIdReusedError, InvalidArgumentError, SessionLock
 from handrail.errors.developer import InvalidReturnError
 from handrail.prompt import (
     BinaryPart,
+    External,
     IdempotencyConfig,
     MarkdownSection,
     PolicyDecision,
@@ -31,6 +32,7 @@ from handrail.prompt import (
     PromptTemplate,
     Tool,
     ToolContext,
+    ToolResult,
     ToolsSection,
 )
 from handrail.runtime import Session, ToolInvoked
@@ -245,6 +247,36 @@ def test_message_that_is_edited_after_its_calls_have_run_is_refused(store: Store
     with pytest.raises(CallIdReusedError):
         app.run(None, fork)
     assert bank.paid == ["A-1"]
+
+
+@MODES
+def test_what_is_found_out_about_an_earlier_call_is_applied_before_the_next_calls(store: Store, mode: Mode) -> None:
+    """The other side is asked when the node is executed for another message."""
+    found: list[str] = []
+
+    def find(params: Any, _: str) -> ToolResult[str] | None:
+        return ToolResult.ok(found[0], "it is paid") if found else None
+
+    def write(params: Any, result: ToolResult[str], *, context: ToolContext) -> None:
+        context.session[Line].append(Line(params.order))
+
+    @tool(effect=External(on_orphan="reconcile", reconcile=find, apply=write))
+    def wire(order: str) -> str:
+        """Wire the money."""
+        raise ConnectionError(order)
+
+    @tool
+    def look(context: ToolContext) -> str:
+        """Look."""
+        return str(len(context.session[Line].all()))
+
+    app = App(make_node(store, wire, look), [ask(("wire", {"order": "A-1"}))], mode)
+    app.begin()
+    assert app.answers[0].status == "error"
+    found.append("A-1 is wired")
+    app.replies, app.asked = [ask(("look", {}))], 0
+    app.begin()
+    assert app.texts[1:] == ["1"]
 
 
 # ------------------------------------------------------------------------------------------------------------- sessions
