@@ -29,6 +29,7 @@ from benchmarks import (
     disk,
     durable,
     functions,
+    graphs,
     imports,
     known,
     last_turns,
@@ -113,6 +114,7 @@ GROUPS = {
     "sandbox": Group(sandboxes.BWRAP, sandboxes.BOUNDS, sandboxes.cases, 15, 1),
     "python": Group(python_calls.BARE, (), python_calls.cases, 25, 10, python_calls.LIMITS),
     "mcp": Group(mcp_servers.BARE_STDIO, mcp_servers.BOUNDS, mcp_servers.cases, 9, 1, mcp_servers.LIMITS, take=min),
+    "langgraph": Group(graphs.BY_HAND, (), graphs.cases, 25, 20, graphs.LIMITS),
     "commands": Group(commands.BARE, (), lambda: nullcontext(commands.cases()), 5, 1, commands.LIMITS),
 }
 """What is measured, by the names that `--only` takes."""

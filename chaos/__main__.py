@@ -3,8 +3,8 @@
 Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
 happened, is not known to be done in the end, was not applied exactly once, or the session disagrees with the files or
 the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
-sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; and what speaks MCP
-is killed: see `chaos.mcp.kills`.
+sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; what speaks MCP is
+killed: see `chaos.mcp.kills`; and graphs of LangGraph are killed: see `chaos.langgraph.kills`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import get_args
 from chaos import cancellations, history, interrupts, outages, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
+from chaos.langgraph import kills as graph_kills
 from chaos.mcp import kills as mcp_kills
 from chaos.mcp.client import Setup
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
@@ -88,6 +89,7 @@ class Options:
         cancellations: how many calls to cancel at a random time, through each entry over each store.
         outages: how many rounds to play in which connections to PostgreSQL are cut.
         mcp: how many rounds to play in which a client, a proxy or a server of MCP is killed.
+        langgraph: how many rounds to play in which a graph of LangGraph is killed.
     """
 
     kills: int
@@ -103,6 +105,7 @@ class Options:
     cancellations: int
     outages: int
     mcp: int
+    langgraph: int
 
 
 def main() -> int:
@@ -115,6 +118,7 @@ def main() -> int:
     programs_end = _end_programs(options)
     sandboxes_end = _kill_sandboxes(options)
     calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options) & _kill_mcp(options)
+    calls_end &= _kill_graphs(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -228,6 +232,22 @@ def _kill_mcp(options: Options) -> bool:
         for fault in count.faults:
             _say(f"    {fault}  BROKEN")
     return not broken
+
+
+def _kill_graphs(options: Options) -> bool:
+    """Kill graphs of LangGraph in the middle of calls; whether no payment was made twice."""
+    if not options.langgraph:
+        return True
+    dice = random.Random(f"{options.seed} langgraph")
+    count = graph_kills.play(graph_kills.kinds_of(options.langgraph), dice)
+    answers = ", ".join(f"{number} {answer}" for answer, number in sorted(count.answers.items()))
+    _say(
+        f"langgraph: {count.rounds} rounds, {count.kills} kills, {count.under_way} calls under way; "
+        f"{count.calls} calls: {answers}; {count.twice} paid twice, {len(count.faults)} faults"
+    )
+    for fault in count.faults:
+        _say(f"    {fault}  BROKEN")
+    return not count.faults
 
 
 @contextmanager
@@ -392,6 +412,8 @@ def _parse() -> Options:
     parser.add_argument("--outages", type=int, default=10, metavar="N", help=outages_help)
     mcp_help = "rounds in which a client, a proxy or a server of MCP is killed (default: %(default)s)"
     parser.add_argument("--mcp", type=int, default=100, metavar="N", help=mcp_help)
+    langgraph_help = "rounds in which a graph of LangGraph is killed (default: %(default)s)"
+    parser.add_argument("--langgraph", type=int, default=100, metavar="N", help=langgraph_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
 

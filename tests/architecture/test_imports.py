@@ -20,6 +20,7 @@ LATE: dict[str, frozenset[str]] = {"handrail.prompt.function_signature": frozens
 # The longest prefix counts; a module that none fits is core.
 EXTRAS: dict[str, frozenset[str]] = {
     "handrail.adapters": frozenset(),
+    "handrail.adapters.langgraph": frozenset({"langchain_core", "langgraph"}),
     "handrail.adapters.mcp": frozenset({"anyio", "httpx2", "mcp", "mcp_types", "starlette"}),
     "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai", "pydantic_graph"}),
     "handrail.agents": frozenset({"pydantic_ai", "ruamel"}),

@@ -41,6 +41,7 @@ NEEDS = {
     "openai": "handrail.adapters.pydantic_ai, pydantic_ai.models.openai",
     "anthropic": "handrail.adapters.pydantic_ai, pydantic_ai.models.anthropic",
     "agents": "handrail.agents",
+    "langgraph": "handrail.adapters.langgraph",
     "mcp": "handrail.adapters.mcp.proxy, handrail.adapters.mcp.http, handrail.cli.mcp",
     "pydantic-ai-mcp": "pydantic_ai.mcp",
     "testing": "handrail.testing.script_file",

@@ -156,6 +156,7 @@ def test_the_terms_of_handrail_are_defined() -> None:
 
 
 NOT_OURS = """
+    ToolNode add_messages create_agent get_runtime wrap_tool_call
     AsyncAnthropic AsyncOpenAI DynamicToolset ExternalToolset MCPToolset ToolAnnotations ToolDenied approval_required
     before_tool_execute finish_reason from_schema include_instructions include_return_schema override_args run_stream
     requires_approval stop_reason with_metadata atomic callproc cursor_factory on_commit Json RootModel Repository

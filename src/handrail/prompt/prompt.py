@@ -448,6 +448,6 @@ def prompt_over(
         check_argument(function, "prompt", prompt, NoneType, "left out: the tools are a prompt of their own")
         prompt = Prompt.from_tools(tools)
     if not isinstance(prompt, Prompt):
-        expected = f"a Prompt: Prompt(template); or give tools: {function}([pay, ship], session=...)"
+        expected = f"a Prompt: Prompt(template); or give tools: {function}([pay, ship], ...)"
         raise InvalidArgumentError(function=function, argument="prompt", value=prompt, expected=expected)
     return prompt if resources is None else prompt.bind(resources=resources)

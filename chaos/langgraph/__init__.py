@@ -1,0 +1,1 @@
+"""Graphs of LangGraph that are killed while their node runs calls."""
