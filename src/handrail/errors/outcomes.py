@@ -159,6 +159,27 @@ class ModelUnreachableError(PromptEvaluationError):
     reason: str
 
 
+class IncompleteReplyError(PromptEvaluationError):
+    """A reply of the model is cut off. No call of it has run, and nothing was appended; `phase` is `"response"`.
+
+    Attributes:
+        reply: the id that the provider gave it; empty if there is none.
+        reason: where the provider says that it ended, such as `"finish_reason length"`; with None, a stream was cut.
+        detail: what else the provider says; `None` if nothing.
+    """
+
+    def __init__(self, reply: str, reason: str, *, detail: str | None = None) -> None:
+        because = reason if detail is None else f"{reason}, {detail}"
+        super().__init__(
+            f"the reply {reply!r} of the model is incomplete: {because}. None of its calls has run, and nothing was "
+            "appended, so the request can be made again; where a limit has cut the reply, with a higher one.",
+            phase="response",
+        )
+        self.reply = reply
+        self.reason = reason
+        self.detail = detail
+
+
 # Ends the run: a model that reads of it asks again.
 class RecordingError(PromptEvaluationError):
     """The session of a run was lost, or a store does not answer. What was committed is safe; `phase` is `"store"`.

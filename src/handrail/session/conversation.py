@@ -251,7 +251,9 @@ class Conversation:
         requests = self._open_reply().calls
         return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in requests)
 
-    def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
+    def append(
+        self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None, ended: bool = False
+    ) -> None:
         """Appends messages. Those after an open reply end it, so append the answers of all its calls together.
 
         Completeness of the answers is not checked, because messages are not interpreted.
@@ -261,6 +263,7 @@ class Conversation:
             calls: the calls that they ask for, all of the reply, with the ids of the provider. Then the reply is open.
             reply: names the reply, as for `ToolExecutor.execute`; required with calls. A name of more than 500
                 characters is replaced by its digest.
+            ended: whether they are the answer of the model, with which a run ends; see `ConversationPart.ended`.
 
         Raises:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
@@ -283,7 +286,7 @@ class Conversation:
             )
         answers = self._check_answered()
         if messages:
-            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_request, requests)))
+            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_request, requests)), ended=ended)
             self._check_new(part)
             self.add(part, write="deferred" if answers or requests else "surely")
 
