@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import pytest
 from anthropic import transform_schema
 from pydantic import AnyUrl, BaseModel, Field, SecretStr
 from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
+from typing_extensions import TypedDict
 
 from handrail import tool
 from handrail.adapters.strict_schemas import ANTHROPIC, OPENAI, strict_faults
@@ -136,7 +137,6 @@ STRICT = {
     "listed": "openai",
     "optional": "anthropic",
     "nothing": "anthropic",
-    "link": "anthropic",
     "recursive": "openai",
     "partial_keys": "anthropic",
     "model": "both",
@@ -189,8 +189,9 @@ def test_what_is_strict_needs_no_change(name: str) -> None:
 
 
 def without(node: Any, words: set[str]) -> Any:
-    """A schema without some keywords, which the SDK moves into descriptions, and with no empty list."""
+    """A schema without some keywords, which the SDK moves into descriptions, without an empty list, and a type."""
     if isinstance(node, dict):
+        words = words | {"type"} if "enum" in node else words  # the choices say the type
         return {key: without(item, words) for key, item in node.items() if key not in words and item != []}
     return [without(item, words) for item in node] if isinstance(node, list) else node
 

@@ -14,7 +14,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, IncompleteReplyError, InvalidArgumentError, SessionUseError
 from handrail.prompt import (
     ApprovalRequest,
-    MarkdownSection,
     PolicyDecision,
     Prompt,
     PromptTemplate,
@@ -68,7 +67,7 @@ def messages(executor: ToolExecutor) -> list[Any]:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("api, streams", product(APIS, [False, True]))
+@pytest.mark.parametrize("api, streams", [*product(APIS, [False, True])])
 def test_a_loop_ends_with_the_answer(
     provider: wire.Provider, executor: ToolExecutor, api: ApiName, streams: bool, is_async: bool
 ) -> None:
@@ -171,11 +170,14 @@ def test_a_reply_that_a_limit_has_cut_off_runs_nothing(
         model.converse(executor)
     assert raised.value.phase == "response"
     assert raised.value.reply == {"responses": "resp_1", "chat": "chatcmpl-1", "messages": "msg_1"}[api]
-    assert (raised.value.reason, raised.value.detail) == {
-        "responses": ("status incomplete", "max_output_tokens"),
-        "chat": ("finish_reason length", None),
-        "messages": ("stop_reason max_tokens", None),
-    }[api]
+    assert (
+        raised.value.reason
+        == {
+            "responses": "status incomplete, max_output_tokens",
+            "chat": "finish_reason length",
+            "messages": "stop_reason max_tokens beside calls",
+        }[api]
+    )
     assert messages(executor) == desk.paid == []
     provider.script = wire.SCRIPT
     assert model.converse(executor).text == ANSWER
@@ -479,7 +481,7 @@ def test_a_reply_waits_until_the_one_before_it_is_answered(
     provider: wire.Provider, desk: Desk, api: ApiName, wording: Wording
 ) -> None:
     """The answers would be missing for ever."""
-    executor, model = asked(asking(desk, Session())), Model(provider, api)
+    executor, model = asked(asking(desk, Session.open(MemoryStore(), "desk"))), Model(provider, api)
     response = model.ask(executor)
     assert model.loop.answer(executor, response).questions
     before = messages(executor)
@@ -491,8 +493,9 @@ def test_a_reply_waits_until_the_one_before_it_is_answered(
 @pytest.mark.parametrize("is_async", [False, True])
 def test_the_reply_says_that_the_prompt_has_changed(provider: wire.Provider, desk: Desk, is_async: bool) -> None:
     """A section is opened by a call of a tool of Handrail."""
-    section = MarkdownSection(title="Rules", template="Pay no one.", summary="What is forbidden.")
-    prompt = Prompt(PromptTemplate(ns="shop", key="desk", sections=[ToolsSection(tools=desk.tools), section]))
+    rules = ToolsSection(title="Rules", description="Pay no one.", tools=[find_tool()], summary="What is forbidden.")
+    sections = [ToolsSection(title="Desk", tools=desk.tools), rules]
+    prompt = Prompt(PromptTemplate(ns="shop", key="desk", sections=sections))
     executor = asked(ToolExecutor(prompt=prompt, session=Session()))
     opened = ("open_sections", {"paths": ["rules"], "reason": "to know"})
     provider.script = [Reply(calls=(("note", {"text": "a"}),)), Reply(calls=(opened,)), Reply("Done.")]
@@ -535,7 +538,7 @@ async def test_what_is_not_an_executor_is_refused(adapter: Any) -> None:
     """By both forms."""
     with pytest.raises(InvalidArgumentError, match=r"answer: executor"):
         adapter.answer(Session())
-    with pytest.raises(InvalidArgumentError, match=r"answer_async: executor"):
+    with pytest.raises(InvalidArgumentError, match=r"answer: executor"):
         await adapter.answer_async(Session())
 
 
@@ -556,8 +559,10 @@ def test_a_tool_of_openai_is_strict_where_its_schema_is_taken(executor: ToolExec
         "read_mail": False,
         "find": False,
     }
-    own = {tool.name: tool.parameters_schema for tool in run.tools}
-    assert all(item["parameters"] is own[name] for name, item in offered.items())
+    assert {name: item["parameters"] for name, item in offered.items()} == {
+        one.name: one.parameters_schema for one in run.tools
+    }
+    assert all(item["parameters"] is offered[item["name"]]["parameters"] for item in openai.tools(run))
     in_chat = [item["function"] for item in openai.tools(run, api="chat")]
     assert in_chat == [{key: value for key, value in item.items() if key != "type"} for item in offered.values()]
     assert {item["strict"] for item in openai.tools(run, strict=False)} == {False}

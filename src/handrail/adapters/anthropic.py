@@ -39,7 +39,6 @@ from handrail.adapters.model_replies import (
 from handrail.adapters.strict_schemas import ANTHROPIC, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import IncompleteReplyError, InvalidArgumentError
-from handrail.errors.developer import check_argument
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.runtime import ToolCall, ToolMessage
@@ -86,13 +85,11 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
         SessionUseError: the calls of another reply have not been answered.
         Exception: as for `ToolExecutor.answer`, and `Conversation.append`.
     """
-    check_argument("anthropic.answer", "executor", executor, ToolExecutor, "a ToolExecutor")
     return answer_reply(executor, response, _FORM)
 
 
 async def answer_async(executor: ToolExecutor, response: object = None) -> ReplyItems:
     """Answers as `answer` does, without blocking the event loop; calls that only read run concurrently."""
-    check_argument("anthropic.answer_async", "executor", executor, ToolExecutor, "a ToolExecutor")
     return await answer_reply_async(executor, response, _FORM)
 
 
@@ -121,7 +118,7 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
     calls = [ToolCall(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
     # The input of a call that was cut off is parsed as far as it came, and may be valid.
     if reason != "tool_use" and (calls or reason not in {*_FINAL, "pause_turn"}):
-        raise IncompleteReplyError(reply_id, f"stop_reason {reason}")
+        raise IncompleteReplyError(reply_id, f"stop_reason {reason}" + (" beside calls" if calls else ""))
     messages = [{"role": "assistant", "content": blocks}] if blocks else []
     return ModelReply(reply_id, messages, calls, is_final=not calls and reason != "pause_turn")
 

@@ -21,15 +21,18 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from handrail.adapters.loop import claim_reply_name
+from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.errors import SessionUseError
+from handrail.errors.developer import check_argument
+from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_schema import is_array
 from handrail.session.calls import is_reply
 from handrail.session.conversation import ConversationPart
 
 if TYPE_CHECKING:
-    from handrail.adapters.tool_executor import Answers, OpenQuestion, PendingAnswers, ToolExecutor
-    from handrail.runtime import ToolCall, ToolMessage
+    from handrail.adapters.tool_executor import OpenQuestion, PendingAnswers
+    from handrail.session import Session
 
 Json: TypeAlias = dict[str, Any]
 """An object of decoded JSON."""
@@ -109,15 +112,20 @@ def answer_reply(executor: ToolExecutor, response: object, form: ProviderForm) -
 
 async def answer_reply_async(executor: ToolExecutor, response: object, form: ProviderForm) -> ReplyItems:
     """Answers as `answer_reply` does, without blocking the event loop; reads run concurrently."""
-    store = executor.environment.session.store
+    store = _session(executor).store
     reply = await ASYNC.write_to(store, partial(_append_reply, executor, response, form))
     answers = await executor.answer_async() if reply.calls else None
     append = partial(_append_answers, executor, reply, answers, form, begins=response is not None)
     return await ASYNC.write_to(store, append)
 
 
+def _session(executor: ToolExecutor) -> Session:
+    check_argument("answer", "executor", executor, ToolExecutor, "a ToolExecutor")
+    return executor.environment.session
+
+
 def _append_reply(executor: ToolExecutor, response: object, form: ProviderForm) -> ModelReply:
-    session = executor.environment.session
+    session = _session(executor)
     talk = session.conversation
     if response is None:
         newest = next(reversed(talk.parts), ConversationPart(()))
@@ -143,12 +151,11 @@ def _append_answers(
     begins: bool,
 ) -> ReplyItems:
     written: list[Json] = []
-    questions = () if answers is None else getattr(answers, "questions", ())
-    if answers is not None and not questions:
-        written = form.write(reply.messages, cast("Answers", answers))
+    if isinstance(answers, Answers):
+        written = form.write(reply.messages, answers)
         executor.environment.session.conversation.append(*written)
     items = ReplyItems((*(reply.messages if begins else ()), *written))
-    items.is_final, items.questions = reply.is_final, questions
+    items.is_final, items.questions = reply.is_final, getattr(answers, "questions", ())
     items.text, items.refusal = _words(reply.messages, "text"), reply.refusal or _words(reply.messages, "refusal")
     items.prompt_changed = answers is not None and answers.prompt_changed
     return items

@@ -41,7 +41,6 @@ from handrail.adapters.model_replies import (
 from handrail.adapters.strict_schemas import OPENAI, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import IncompleteReplyError, InvalidArgumentError
-from handrail.errors.developer import check_argument
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.runtime import ToolCall, ToolMessage
@@ -53,8 +52,6 @@ Api: TypeAlias = Literal["responses", "chat"]
 
 _OWN_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _FINISHED = {"tool_calls", "stop"}
-_ADDED_BY_HELPERS = {"index", "parsed", "parsed_arguments"}
-"""What the helpers of the SDK for streams and parsing add, and the API refuses."""
 
 _functions: WeakKeyDictionary[Tool[Any, Any], Json] = WeakKeyDictionary()
 
@@ -96,13 +93,11 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
         SessionUseError: the calls of another reply have not been answered.
         Exception: as for `ToolExecutor.answer`, and `Conversation.append`.
     """
-    check_argument("openai.answer", "executor", executor, ToolExecutor, "a ToolExecutor")
     return answer_reply(executor, response, _FORM)
 
 
 async def answer_async(executor: ToolExecutor, response: object = None) -> ReplyItems:
     """Answers as `answer` does, without blocking the event loop; calls that only read run concurrently."""
-    check_argument("openai.answer_async", "executor", executor, ToolExecutor, "a ToolExecutor")
     return await answer_reply_async(executor, response, _FORM)
 
 
@@ -122,8 +117,8 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
         status = read_field(response, "status")
         if status != "completed":
             details = read_field(response, "incomplete_details") or read_field(response, "error")
-            reason = read_field(details, "reason") or read_field(details, "message")
-            raise IncompleteReplyError(reply_id, f"status {status}", detail=reason)
+            words = read_field(details, "reason") or read_field(details, "message")
+            raise IncompleteReplyError(reply_id, f"status {status}" + (f", {words}" if words else ""))
         return _read_items(reply_id, [as_json(item) for item in output])
     if isinstance(choices, Sequence):
         choice = next(iter(choices), None)
@@ -142,21 +137,19 @@ def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
 
 
 def _read_message(reply_id: str, message: Json) -> ModelReply:
-    message = {name: value for name, value in _without_added(message).items() if value or name == "content"}
-    if "tool_calls" in message:
-        message["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
-    calls = [_tool_call(call) for call in message.get("tool_calls", ())]
-    return ModelReply(reply_id, [message], calls, is_final=not calls)
-
-
-def _without_added(node: Json) -> Json:
-    return {name: value for name, value in node.items() if name not in _ADDED_BY_HELPERS}
+    # Without what helpers of the SDK add, here and in a call: the API refuses it.
+    message = {name: value for name, value in message.items() if name != "parsed" and (value or name == "content")}
+    if calls := message.get("tool_calls"):
+        message["tool_calls"] = [_plain_call(call) for call in calls]
+    is_empty = not any(value for name, value in message.items() if name != "role")
+    asked = [_tool_call(call) for call in calls or ()]
+    return ModelReply(reply_id, [] if is_empty else [message], asked, is_final=not asked)
 
 
 def _plain_call(call: Json) -> Json:
-    return {
-        name: _without_added(value) if name == "function" else value for name, value in _without_added(call).items()
-    }
+    plain = {name: value for name, value in call.items() if name != "index"}
+    function = {name: value for name, value in plain.get("function", {}).items() if name != "parsed_arguments"}
+    return {**plain, "function": function} if function else plain
 
 
 def _tool_call(call: Json) -> ToolCall:

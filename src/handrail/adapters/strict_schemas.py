@@ -66,7 +66,7 @@ def strict_faults(schema: Node, rules: StrictRules) -> list[str]:
 
     A place is written as in the errors about arguments: `$.limit is not required`.
     """
-    return list(_Check(schema, rules).walk("$", schema, ()))
+    return list(dict.fromkeys(_Check(schema, rules).walk("$", schema, ())))  # two choices may have the same fault
 
 
 class _Check:
@@ -77,11 +77,13 @@ class _Check:
 
     def walk(self, place: str, node: Any, within: tuple[str, ...]) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
         """The faults of a node; `within` are the definitions that it is in."""
-        if not is_object(node) or not _TYPED_BY & node.keys():
-            yield f"{place} allows values of any type"
-            return
         rules = self._rules
-        yield from (f"{place} has the keyword {word}" for word in sorted(node.keys() - rules.keywords))
+        unknown = sorted(node.keys() - rules.keywords) if is_object(node) else []
+        yield from (f"{place} has the keyword {word}" for word in unknown)
+        if not is_object(node) or not _TYPED_BY & node.keys():
+            if not unknown:
+                yield f"{place} allows values of any type"
+            return
         if node.get("format", "date") not in rules.formats:
             yield f"{place} has the format {node['format']}"
         if _find_costly_regex(str(node.get("pattern", ""))):
@@ -96,12 +98,11 @@ class _Check:
             return
         if node.get("additionalProperties") is not False:
             yield f"{place} takes further properties"
-        required = node.get("required")
-        if self._rules.all_required and required is None:
-            yield f"{place} has no list of required properties"
-        optional = [name for name in node.get("properties", {}) if name not in (required or ())]
         if self._rules.all_required:
-            yield from (f"{place}.{name} is not required" for name in optional)
+            names, required = node.get("properties", {}), node.get("required", ())
+            yield from (f"{place}.{name} is not required" for name in names if name not in required)
+            if not names and "required" not in node:
+                yield f"{place} has no list of required properties"
 
     def _walk_inner(self, place: str, node: Node, within: tuple[str, ...]) -> Iterator[str]:
         if "anyOf" in node and place == "$":

@@ -164,20 +164,17 @@ class IncompleteReplyError(PromptEvaluationError):
 
     Attributes:
         reply: the id that the provider gave it; empty if there is none.
-        reason: where the provider says that it ended, such as `"finish_reason length"`; with None, a stream was cut.
-        detail: what else the provider says; `None` if nothing.
+        reason: what the provider says, such as `"finish_reason length"`; with None in it, a stream was cut.
     """
 
-    def __init__(self, reply: str, reason: str, *, detail: str | None = None) -> None:
-        because = reason if detail is None else f"{reason}, {detail}"
+    def __init__(self, reply: str, reason: str) -> None:
         super().__init__(
-            f"the reply {reply!r} of the model is incomplete: {because}. None of its calls has run, and nothing was "
-            "appended, so the request can be made again; where a limit has cut the reply, with a higher one.",
+            f"the reply {f'{reply} ' if reply else ''}of the model is incomplete: {reason}. No call of it has run, and "
+            "nothing was appended, so make the request again; if a limit has cut the reply, with a higher one.",
             phase="response",
         )
         self.reply = reply
         self.reason = reason
-        self.detail = detail
 
 
 # Ends the run: a model that reads of it asks again.

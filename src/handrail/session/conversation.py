@@ -267,7 +267,7 @@ class Conversation:
 
         Raises:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
-            ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
+            ValueError: there are calls and no valid `reply`, or with `ended`; or calls or a reply, and no message.
             SessionUseError: a message is not JSON; a call of the open reply has no record; an earlier reply of that
                 name has a record of a call of the same id; or it may not wait on an event loop. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
@@ -284,6 +284,8 @@ class Conversation:
                 "calls and the name of a reply belong to a message, and none was given: append the message of the "
                 "model that asks for the calls"
             )
+        if requests and ended:
+            raise ValueError("a run does not end with a reply that asks for calls: leave out ended=True")
         answers = self._check_answered()
         if messages:
             part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_request, requests)), ended=ended)
