@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -18,8 +18,8 @@ from openai.types.responses import Response
 from benchmarks.timing import Limit, Stopwatch
 from handrail import tool
 from handrail.adapters import anthropic, openai
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.runtime import Session, ToolCall, ToolMessage
+from handrail.adapters.tool_executor import Answers, ToolExecutor
+from handrail.runtime import Session, ToolCall
 
 RESPONSES, CHAT, MESSAGES = "OpenAI Responses", "OpenAI Chat Completions", "Anthropic Messages"
 
@@ -39,20 +39,18 @@ def add(left: int, right: int) -> int:
 
 
 class _Loop(NamedTuple):
-    # A reply with one call of an API, the adapter, and what a program without it has of both.
+    # The adapter, a reply with one call of its API, and the same loop by hand.
 
     adapter: ModuleType
     response: Callable[[str], Any]
-    messages: Callable[[Any], list[Any]]
-    calls: Callable[[Any], list[ToolCall]]
-    answers: Callable[[Iterable[ToolMessage]], list[Any]]
+    by_hand: Callable[[ToolExecutor, Any], None]
 
 
 def _response(number: str) -> Response:
     words = {"name": "add", "arguments": json.dumps(_ARGUMENTS)}
     call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "status": "completed", **words}
     own = {"id": f"resp_{number}", "object": "response", "created_at": 1, "status": "completed", "model": "m"}
-    more = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
+    more: dict[str, Any] = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
     return Response.model_validate({**own, **more, "output": [call]})
 
 
@@ -72,44 +70,53 @@ def _message(number: str) -> Message:
     return Message.model_validate({**own, "stop_sequence": None, "content": [block], "usage": usage})
 
 
+def _responses_by_hand(executor: ToolExecutor, response: Response) -> None:
+    talk = executor.environment.session.conversation
+    asked = [item for item in response.output if item.type == "function_call"]
+    calls = [ToolCall(item.call_id, item.name, item.arguments) for item in asked]
+    talk.append(*[item.to_dict() for item in response.output], calls=calls, reply=response.id)
+    kind = {"type": "function_call_output"}
+    talk.append(*[{**kind, "call_id": one.call_id, "output": one.content} for one in _answers(executor)])
+
+
+def _chat_by_hand(executor: ToolExecutor, response: ChatCompletion) -> None:
+    talk = executor.environment.session.conversation
+    message = response.choices[0].message
+    asked = [call for call in message.tool_calls or () if call.type == "function"]
+    calls = [ToolCall(call.id, call.function.name, call.function.arguments) for call in asked]
+    talk.append(message.to_dict(), calls=calls, reply=response.id)
+    talk.append(*[{"role": "tool", "tool_call_id": one.call_id, "content": one.content} for one in _answers(executor)])
+
+
+def _messages_by_hand(executor: ToolExecutor, response: Message) -> None:
+    talk = executor.environment.session.conversation
+    asked = [block for block in response.content if block.type == "tool_use"]
+    calls = [ToolCall(block.id, block.name, block.input) for block in asked]
+    message = {"role": "assistant", "content": [block.to_dict() for block in response.content]}
+    talk.append(message, calls=calls, reply=response.id)
+    kind = {"type": "tool_result"}
+    results = [
+        {**kind, "tool_use_id": one.call_id, "content": one.content, "is_error": not one.success}
+        for one in _answers(executor)
+    ]
+    talk.append({"role": "user", "content": results})
+
+
+def _answers(executor: ToolExecutor) -> Answers:
+    answers = executor.answer()
+    assert isinstance(answers, Answers)
+    return answers
+
+
 _LOOPS = {
-    RESPONSES: _Loop(
-        openai,
-        _response,
-        lambda reply: [item.to_dict() for item in reply.output],
-        lambda reply: [ToolCall(item.call_id, item.name, item.arguments) for item in reply.output],
-        lambda answers: [{"type": "function_call_output", "call_id": a.call_id, "output": a.content} for a in answers],
-    ),
-    CHAT: _Loop(
-        openai,
-        _completion,
-        lambda reply: [reply.choices[0].message.to_dict()],
-        lambda reply: [
-            ToolCall(call.id, call.function.name, call.function.arguments)
-            for call in reply.choices[0].message.tool_calls or ()
-        ],
-        lambda answers: [{"role": "tool", "tool_call_id": a.call_id, "content": a.content} for a in answers],
-    ),
-    MESSAGES: _Loop(
-        anthropic,
-        _message,
-        lambda reply: [{"role": "assistant", "content": [block.to_dict() for block in reply.content]}],
-        lambda reply: [ToolCall(block.id, block.name, block.input) for block in reply.content],
-        lambda answers: [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": a.call_id, "content": a.content, "is_error": not a.success}
-                    for a in answers
-                ],
-            }
-        ],
-    ),
+    RESPONSES: _Loop(openai, _response, _responses_by_hand),
+    CHAT: _Loop(openai, _completion, _chat_by_hand),
+    MESSAGES: _Loop(anthropic, _message, _messages_by_hand),
 }
 
 
 @contextmanager
-def cases() -> Generator[Mapping[str, Callable[[], object]]]:
+def cases() -> Generator[dict[str, Callable[[], object]]]:
     """What is measured, by name: microseconds that an adapter adds to a reply with one call, in memory."""
     yield {limit.case: partial(_difference, loop) for limit, loop in zip(LIMITS, _LOOPS.values(), strict=True)}
 
@@ -126,14 +133,6 @@ def _time(loop: _Loop, *, by_hand: bool) -> float:
     watch = Stopwatch()
     with watch:
         for response in responses:
-            _answer_by_hand(loop, executor, response) if by_hand else loop.adapter.answer(executor, response)
+            loop.by_hand(executor, response) if by_hand else loop.adapter.answer(executor, response)
     assert len(executor.environment.session.conversation) == 2 * _CALLS
     return watch.timing(_CALLS).time
-
-
-def _answer_by_hand(loop: _Loop, executor: ToolExecutor, response: Any) -> None:  # noqa: ANN401 - of an SDK
-    talk = executor.environment.session.conversation
-    talk.append(*loop.messages(response), calls=loop.calls(response), reply=response.id)
-    answers = executor.answer()
-    assert isinstance(answers, tuple)
-    talk.append(*loop.answers(answers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -16,6 +17,7 @@ from typing_extensions import TypedDict
 from handrail import tool
 from handrail.adapters.strict_schemas import ANTHROPIC, OPENAI, strict_faults
 from handrail.prompt import Tool
+from handrail.serde.json_schema import is_array, is_object
 from tests.wording import Wording
 
 
@@ -127,8 +129,10 @@ def described(place: Annotated[Place, Field(description="where")]) -> str:
     return ""
 
 
-FUNCTIONS = [plain, nested, bounded, listed, optional, nothing, keyed, anything, pair, link, secret, recursive]
-FUNCTIONS += [partial_keys, model, matching, described]
+FUNCTIONS: tuple[Callable[..., str], ...] = (
+    *(plain, nested, bounded, listed, optional, nothing, keyed, anything, pair, link, secret, recursive),
+    *(partial_keys, model, matching, described),
+)
 SCHEMAS = {function.__name__: tool(function).parameters_schema for function in FUNCTIONS}
 STRICT = {
     "plain": "both",
@@ -155,17 +159,17 @@ def test_a_schema_is_taken_or_it_is_said_where_it_is_not(name: str, wording: Wor
     assert [f"{who}: {fault}" for who, found in faults.items() for fault in found] == wording
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "anyOf": [{"type": "object", "properties": {}}]},
-        {"type": "object", "properties": {"a": {"type": ["object", "null"]}}, "required": ["a"]},
-        {"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}, "additionalProperties": False},
-        {"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}]}}, "additionalProperties": False},
-        {"type": "object", "properties": {"a": {"type": "array"}, "b": True}, "additionalProperties": False},
-        {"type": "object", "properties": {"a": {"type": "string", "format": "iban"}}, "required": ["a"]},
-    ],
-)
+SCHEMAS_AS_DATA: list[Any] = [
+    {"type": "object", "anyOf": [{"type": "object", "properties": {}}]},
+    {"type": "object", "properties": {"a": {"type": ["object", "null"]}}, "required": ["a"]},
+    {"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}, "additionalProperties": False},
+    {"type": "object", "properties": {"a": {"oneOf": [{"type": "string"}]}}, "additionalProperties": False},
+    {"type": "object", "properties": {"a": {"type": "array"}, "b": True}, "additionalProperties": False},
+    {"type": "object", "properties": {"a": {"type": "string", "format": "iban"}}, "required": ["a"]},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS_AS_DATA)
 def test_a_schema_that_is_data_is_checked_too(schema: dict[str, Any], wording: Wording) -> None:
     """It may have any word of JSON Schema."""
     faults = [f"{name}: {fault}" for name, rules in RULES for fault in strict_faults(schema, rules)]
@@ -190,10 +194,10 @@ def test_what_is_strict_needs_no_change(name: str) -> None:
 
 def without(node: Any, words: set[str]) -> Any:
     """A schema without some keywords, which the SDK moves into descriptions, without an empty list, and a type."""
-    if isinstance(node, dict):
+    if is_object(node):
         words = words | {"type"} if "enum" in node else words  # the choices say the type
         return {key: without(item, words) for key, item in node.items() if key not in words and item != []}
-    return [without(item, words) for item in node] if isinstance(node, list) else node
+    return [without(item, words) for item in node] if is_array(node) else node
 
 
 def test_a_tool_without_a_schema_of_its_own() -> None:

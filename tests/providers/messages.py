@@ -133,7 +133,7 @@ class Messages:
 
     def events(self, response: Json) -> Iterator[Event]:
         """As `Api`: each block begins, grows, and stops; then the reason why the message stops."""
-        begun = {**response, "content": [], "stop_reason": None}
+        begun: Json = {**response, "content": [], "stop_reason": None}
         yield "message_start", {"type": "message_start", "message": begun}
         for place, block in enumerate(response["content"]):
             empty, deltas = _grow(block)

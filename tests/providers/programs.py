@@ -111,7 +111,7 @@ def program_of(name: str) -> Program:
     source = tools + "\n" + parts[names.index(name)]
     (session,) = re.findall(r'(?:store\.session\(|open_async\(store, )"([^"]+)"\)', source)
     assert source.count(_URL) == 1
-    files = _ADAPTER_FILES
+    files: tuple[str, ...] = _ADAPTER_FILES
     if name in PROVIDERS:
         files = ("model_replies", _LOOP_FILES[name.partition("-")[0]])
     adapters = ROOT / "src" / "handrail" / "adapters"

@@ -140,12 +140,12 @@ class Responses:
         for place, item in enumerate(response["output"]):
             where = {"output_index": place, "item_id": item["id"]}
             empty = {"arguments": ""} if item["type"] == "function_call" else {}
-            begun = {"content": []} if item["type"] == "message" else {}
+            begun: Json = {"content": []} if item["type"] == "message" else {}
             yield event("output_item.added", output_index=place, item={**item, **empty, **begun})
             for index, part in enumerate(item.get("content", ())):
                 inside = {**where, "content_index": index}
                 kind, key = ("refusal", "refusal") if part["type"] == "refusal" else ("output_text", "text")
-                more = {} if kind == "refusal" else {"logprobs": []}
+                more: Json = {} if kind == "refusal" else {"logprobs": []}
                 yield event("content_part.added", **inside, part={**part, key: ""})
                 for piece in pieces(part[key]):
                     yield event(f"{kind}.delta", **inside, delta=piece, **more)

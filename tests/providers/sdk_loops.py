@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -119,14 +119,14 @@ class Model:
 
     def converse(self, executor: ToolExecutor) -> ReplyItems:
         """The loop, to its end."""
-        reply = self.loop.answer(executor)
+        reply: ReplyItems = self.loop.answer(executor)
         while reply.continues:
             reply = self.loop.answer(executor, self.ask(executor))
         return reply
 
     async def converse_async(self, executor: ToolExecutor) -> ReplyItems:
         """As `converse`."""
-        reply = await self.loop.answer_async(executor)
+        reply: ReplyItems = await self.loop.answer_async(executor)
         while reply.continues:
             reply = await self.loop.answer_async(executor, await self.ask_async(executor))
         return reply
@@ -149,8 +149,34 @@ class Model:
         return client.chat.completions if self.api == "chat" else getattr(client, self.api)
 
 
+CALLS_OF_ONE_ID: dict[str, list[Any]] = {
+    "responses": [
+        {"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"number": "A-17"}'},
+        {"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"number": "A-18"}'},
+    ],
+    "chat": [
+        {"id": "c", "type": "function", "function": {"name": "pay", "arguments": '{"number": "A-17"}'}},
+        {"id": "c", "type": "function", "function": {"name": "pay", "arguments": '{"number": "A-18"}'}},
+    ],
+    "messages": [
+        {"type": "tool_use", "id": "c", "name": "pay", "input": {"number": "A-17"}},
+        {"type": "tool_use", "id": "c", "name": "pay", "input": {"number": "A-18"}},
+    ],
+}
+
+
+def response_with(api: str, calls: list[Any]) -> dict[str, Any]:
+    """The JSON of a response that asks for calls."""
+    if api == "responses":
+        return {"id": "r", "status": "completed", "output": calls}
+    if api == "chat":
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+        return {"id": "r", "choices": [{"finish_reason": "tool_calls", "message": message}]}
+    return {"id": "r", "stop_reason": "tool_use", "content": calls}
+
+
 @contextmanager
-def serving() -> Iterator[wire.Provider]:
+def serving() -> Generator[wire.Provider]:
     """A provider of all APIs, while the block runs; at its end it must have refused nothing."""
     with wire.serving(Chat(), Responses(), Messages()) as provider:
         yield provider

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from itertools import count, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -26,7 +26,17 @@ from handrail.session.conversation import ConversationPart
 from handrail.store.memory import MemoryStore
 from tests.kit import raises
 from tests.providers import wire
-from tests.providers.sdk_loops import ANSWER, APIS, QUESTION, ApiName, Desk, Model, serving
+from tests.providers.sdk_loops import (
+    ANSWER,
+    APIS,
+    CALLS_OF_ONE_ID,
+    QUESTION,
+    ApiName,
+    Desk,
+    Model,
+    response_with,
+    serving,
+)
 from tests.providers.wire import Reply
 from tests.wording import Wording
 
@@ -146,17 +156,16 @@ def test_a_stream_that_is_cut_at_an_event_runs_nothing(
     provider: wire.Provider, executor: ToolExecutor, desk: Desk, api: ApiName, is_async: bool
 ) -> None:
     """Whatever the SDK makes of it. Only an event after the end of the reply may be missing."""
-    model = Model(provider, api, streams=True)
-    for cut in count():
-        provider.cut = cut
+    model, texts = Model(provider, api, streams=True), list[str]()
+    provider.cut = 0
+    while not texts:
         try:
-            reply = model.run(executor, is_async=is_async)
+            texts.append(model.run(executor, is_async=is_async).text)
         except Exception:  # noqa: BLE001 - of the SDK, or an `IncompleteReplyError`
             assert messages(executor) == desk.paid == []
-        else:
-            break
-    assert cut >= provider.streamed[0] - 1 > 10
-    assert (reply.text, desk.paid) == (ANSWER, ["A-17", "A-18"])
+            provider.cut += 1
+    assert provider.cut >= provider.streamed[0] - 1 > 10
+    assert (texts, desk.paid) == ([ANSWER], ["A-17", "A-18"])
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -183,22 +192,22 @@ def test_a_reply_that_a_limit_has_cut_off_runs_nothing(
     assert model.converse(executor).text == ANSWER
 
 
-@pytest.mark.parametrize(
-    "adapter, response",
-    [
-        (openai, {"output": [], "status": "failed", "error": {"code": "server_error", "message": "no capacity"}}),
-        (openai, {"output": [], "status": "in_progress"}),
-        (openai, {"output": []}),
-        (openai, {"choices": []}),
-        (openai, {"choices": [{"finish_reason": "content_filter", "message": {"role": "assistant"}}]}),
-        (anthropic, {"content": [], "stop_reason": "model_context_window_exceeded"}),
-        (anthropic, {"content": [{"type": "tool_use", "id": "1", "name": "pay", "input": {}}], "stop_reason": None}),
-        (
-            anthropic,
-            {"content": [{"type": "tool_use", "id": "1", "name": "pay", "input": {}}], "stop_reason": "end_turn"},
-        ),
-    ],
-)
+INCOMPLETE: list[Any] = [
+    (openai, {"output": [], "status": "failed", "error": {"code": "server_error", "message": "no capacity"}}),
+    (openai, {"output": [], "status": "in_progress"}),
+    (openai, {"output": []}),
+    (openai, {"choices": []}),
+    (openai, {"choices": [{"finish_reason": "content_filter", "message": {"role": "assistant"}}]}),
+    (anthropic, {"content": [], "stop_reason": "model_context_window_exceeded"}),
+    (anthropic, {"content": [{"type": "tool_use", "id": "1", "name": "pay", "input": {}}], "stop_reason": None}),
+    (
+        anthropic,
+        {"content": [{"type": "tool_use", "id": "1", "name": "pay", "input": {}}], "stop_reason": "end_turn"},
+    ),
+]
+
+
+@pytest.mark.parametrize("adapter, response", INCOMPLETE)
 def test_a_reply_that_does_not_say_that_it_is_complete_is_incomplete(
     executor: ToolExecutor, adapter: Any, response: Any, wording: Wording
 ) -> None:
@@ -231,11 +240,11 @@ def test_a_refusal_is_final(
     assert model.converse(executor).text == "Hello."
 
 
-def test_the_calls_of_a_refused_reply_do_not_run(executor: ToolExecutor, desk: Desk) -> None:
+def test_the_calls_of_a_refused_reply_do_not_run(executor: ToolExecutor, desk: Desk, wording: Wording) -> None:
     """They may be cut off; a refusal without an explanation is one too."""
     block = {"type": "tool_use", "id": "1", "name": "pay", "input": {"number": "A-17"}}
     reply = anthropic.answer(executor, {"content": [block], "stop_reason": "refusal", "stop_details": None})
-    assert (*reply, reply.is_final, reply.refusal) == (True, "the model refused to answer")
+    assert (*reply, reply.is_final, reply.refusal) == (True, wording)
     assert desk.paid == messages(executor) == []
 
 
@@ -300,32 +309,6 @@ def test_an_id_of_an_earlier_process_is_not_a_name_again(desk: Desk, resets: boo
     assert desk.paid == ["A-17", "A-18", "A-19"]
 
 
-CALLS_OF_ONE_ID = {
-    "responses": [
-        {"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"number": "A-17"}'},
-        {"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"number": "A-18"}'},
-    ],
-    "chat": [
-        {"id": "c", "type": "function", "function": {"name": "pay", "arguments": '{"number": "A-17"}'}},
-        {"id": "c", "type": "function", "function": {"name": "pay", "arguments": '{"number": "A-18"}'}},
-    ],
-    "messages": [
-        {"type": "tool_use", "id": "c", "name": "pay", "input": {"number": "A-17"}},
-        {"type": "tool_use", "id": "c", "name": "pay", "input": {"number": "A-18"}},
-    ],
-}
-
-
-def response_with(api: str, calls: list[Any]) -> dict[str, Any]:
-    """The JSON of a response that asks for calls."""
-    if api == "responses":
-        return {"id": "r", "status": "completed", "output": calls}
-    if api == "chat":
-        message = {"role": "assistant", "content": None, "tool_calls": calls}
-        return {"id": "r", "choices": [{"finish_reason": "tool_calls", "message": message}]}
-    return {"id": "r", "stop_reason": "tool_use", "content": calls}
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_two_calls_of_one_id_both_run(executor: ToolExecutor, desk: Desk, api: ApiName) -> None:
     """And both are answered, in their order."""
@@ -372,7 +355,7 @@ PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,aW1hZ2U=",
 
 @pytest.mark.parametrize("api", APIS)
 def test_images_and_documents_of_a_result_are_sent(
-    provider: wire.Provider, executor: ToolExecutor, api: ApiName
+    provider: wire.Provider, executor: ToolExecutor, api: ApiName, wording: Wording
 ) -> None:
     """Of any other file the model reads the line; the APIs take all that is sent."""
     provider.script = [Reply(calls=(("look", {}), ("note", {"text": "seen"}))), Reply("Seen.")]
@@ -395,7 +378,7 @@ def test_images_and_documents_of_a_result_are_sent(
         assert files == {
             "role": "user",
             "content": [
-                {"type": "text", "text": "Files of the result of call call_1_0:"},
+                {"type": "text", "text": wording},
                 {"type": "image_url", "image_url": {"url": PICTURE["image_url"]}},
                 {"type": "file", "file": {"filename": "file.pdf", "file_data": pdf}},
             ],
@@ -545,7 +528,7 @@ async def test_what_is_not_an_executor_is_refused(adapter: Any) -> None:
 def test_another_api_is_refused(executor: ToolExecutor, wording: Wording) -> None:
     """It is said which there are."""
     with raises(InvalidArgumentError, wording):
-        openai.tools(executor, api="completions")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        openai.tools(executor, api="completions")  # type: ignore[arg-type]
 
 
 def test_a_tool_of_openai_is_strict_where_its_schema_is_taken(executor: ToolExecutor) -> None:

@@ -49,6 +49,7 @@ __all__ = ["ReplyItems", "answer", "answer_async", "tools"]
 
 _FINAL = {"end_turn", "stop_sequence"}
 
+# Of the process: a tool may be offered by many executors, and its definition is the same for all.
 _definitions: WeakKeyDictionary[Tool[Any, Any], Json] = WeakKeyDictionary()
 
 

@@ -15,9 +15,9 @@ No request is made, and no SDK is imported: a response is an object whose attrib
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from handrail.adapters.loop import claim_reply_name
@@ -80,19 +80,30 @@ class ReplyItems(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with attributes
     A program that has a list of its own extends it by these.
 
     Attributes:
-        is_final: whether the reply is an answer, or a refusal. Nothing is left to ask.
-        text: the text of the reply.
-        refusal: the words with which the model refused to answer; empty if it did not.
+        reply: the reply as the adapter has read it.
         questions: the calls that wait for a person. No answer to the reply was appended; `answer(executor)`, later,
             continues with these calls.
         prompt_changed: whether `executor.text` or `executor.tools` have changed.
     """
 
-    is_final: bool = False
-    text: str = ""
-    refusal: str = ""
+    reply: ModelReply = ModelReply("", ())
     questions: tuple[OpenQuestion, ...] = ()
     prompt_changed: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """True if the reply is an answer, or a refusal. Nothing is left to ask."""
+        return self.reply.is_final
+
+    @property
+    def text(self) -> str:
+        """The text of the reply."""
+        return _words(self.reply.messages, "text")
+
+    @property
+    def refusal(self) -> str:
+        """The words with which the model refused to answer; empty if it did not."""
+        return self.reply.refusal or _words(self.reply.messages, "refusal")
 
     @property
     def continues(self) -> bool:
@@ -150,22 +161,23 @@ def _append_answers(
     *,
     begins: bool,
 ) -> ReplyItems:
-    written: list[Json] = []
-    if isinstance(answers, Answers):
-        written = form.write(reply.messages, answers)
+    written = form.write(reply.messages, answers) if isinstance(answers, Answers) else []
+    if written:
         executor.environment.session.conversation.append(*written)
     items = ReplyItems((*(reply.messages if begins else ()), *written))
-    items.is_final, items.questions = reply.is_final, getattr(answers, "questions", ())
-    items.text, items.refusal = _words(reply.messages, "text"), reply.refusal or _words(reply.messages, "refusal")
-    items.prompt_changed = answers is not None and answers.prompt_changed
+    items.reply = reply
+    if answers is not None:
+        items.prompt_changed = answers.prompt_changed
+        items.questions = () if written else cast("PendingAnswers", answers).questions
     return items
 
 
 def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
     session, now = executor.environment.session, executor.environment.clock.now()
     call_ids = [call.id for call in reply.calls]
-    numbered = (f"reply-{number}" for number in count(len(session[ConversationPart])))
-    names = (name for name in chain([reply.id], numbered) if is_reply(name))
+    if is_reply(reply.id) and claim_reply_name(session, reply.id, call_ids, now):
+        return reply.id
+    names = (f"reply-{number}" for number in count(len(session[ConversationPart])))
     return next(name for name in names if claim_reply_name(session, name, call_ids, now))
 
 
@@ -174,7 +186,9 @@ def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
 
 def read_field(value: Any, name: str) -> Any:  # noqa: ANN401 - of an SDK
     """A field of an object of an SDK, or of its JSON; `None` if there is none."""
-    return cast("Mapping[str, Any]", value).get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    # Not `getattr`: pydantic takes longer to miss a field than all else that is read of a response.
+    fields: Json = cast("Json", value) if isinstance(value, dict) else getattr(value, "__dict__", {})
+    return fields.get(name)
 
 
 def as_json(value: Any) -> Json:  # noqa: ANN401 - of an SDK
@@ -182,8 +196,10 @@ def as_json(value: Any) -> Json:  # noqa: ANN401 - of an SDK
     if isinstance(value, dict):
         return cast("Json", value)
     # What a helper of the SDK has parsed for the program is not a field of the API.
-    parsed = getattr(value, "__api_exclude__", None)
-    return value.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=parsed, warnings=False)
+    kind = cast("object", type(value))
+    extra = value.__api_exclude__ if hasattr(kind, "__api_exclude__") else None
+    dump: Callable[..., Json] = value.model_dump
+    return dump(mode="json", by_alias=True, exclude_unset=True, exclude=extra, warnings=False)
 
 
 def _words(messages: Sequence[Any], kind: Literal["text", "refusal"]) -> str:
@@ -194,4 +210,4 @@ def _words_in(message: Json, kind: Literal["text", "refusal"]) -> Iterator[str]:
     if message.get("role") == "assistant":
         content = message.get("content")
         parts = content if is_array(content) else [{"text": content, "refusal": message.get("refusal")}]
-        yield from (part[kind] for part in parts if isinstance(part.get(kind), str))
+        yield from (words for part in parts if isinstance(words := part.get(kind), str))

@@ -44,6 +44,7 @@ from handrail.errors import IncompleteReplyError, InvalidArgumentError
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.runtime import ToolCall, ToolMessage
+from handrail.serde.json_schema import is_array
 
 __all__ = ["ReplyItems", "answer", "answer_async", "tools"]
 
@@ -53,6 +54,7 @@ Api: TypeAlias = Literal["responses", "chat"]
 _OWN_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _FINISHED = {"tool_calls", "stop"}
 
+# Of the process: a tool may be offered by many executors, and its function is the same for all.
 _functions: WeakKeyDictionary[Tool[Any, Any], Json] = WeakKeyDictionary()
 
 
@@ -85,7 +87,7 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
 
     Args:
         executor: runs the calls.
-        response: a `Response` or `ChatCompletion` of the SDK, or its JSON; of a stream, what it was assembled to.
+        response: a response of the SDK, of either API, or its JSON; of a stream, what the SDK has assembled.
 
     Raises:
         IncompleteReplyError: the response is cut off. Nothing was appended, and no call has run.
@@ -113,37 +115,40 @@ def _describe(tool: Tool[Any, Any]) -> Json:
 def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program gives
     reply_id = read_field(response, "id") or ""
     output, choices = read_field(response, "output"), read_field(response, "choices")
-    if isinstance(output, Sequence):
+    if is_array(output):
         status = read_field(response, "status")
         if status != "completed":
             details = read_field(response, "incomplete_details") or read_field(response, "error")
             words = read_field(details, "reason") or read_field(details, "message")
             raise IncompleteReplyError(reply_id, f"status {status}" + (f", {words}" if words else ""))
         return _read_items(reply_id, [as_json(item) for item in output])
-    if isinstance(choices, Sequence):
+    if is_array(choices):
         choice = next(iter(choices), None)
         reason = read_field(choice, "finish_reason")
         if reason not in _FINISHED:
             raise IncompleteReplyError(reply_id, f"finish_reason {reason}")
         return _read_message(reply_id, as_json(read_field(choice, "message")))
-    expected = "a Response or a ChatCompletion of OpenAI, or its JSON; of a stream, what it was assembled to"
+    expected = "a Response or a ChatCompletion of OpenAI, or its JSON; of a stream, what the SDK has assembled"
     raise InvalidArgumentError(function="openai.answer", argument="response", value=response, expected=expected)
 
 
 def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
-    asked = [(item, _OWN_CALLS[item["type"]]) for item in items if item.get("type") in _OWN_CALLS]
-    calls = [ToolCall(item["call_id"], item["name"], item[words]) for item, words in asked]
+    calls = [
+        ToolCall(item["call_id"], item["name"], item[_OWN_CALLS[item["type"]]])
+        for item in items
+        if item.get("type") in _OWN_CALLS
+    ]
     return ModelReply(reply_id, items, calls, is_final=not calls)
 
 
 def _read_message(reply_id: str, message: Json) -> ModelReply:
-    # Without what helpers of the SDK add, here and in a call: the API refuses it.
-    message = {name: value for name, value in message.items() if name != "parsed" and (value or name == "content")}
-    if calls := message.get("tool_calls"):
-        message["tool_calls"] = [_plain_call(call) for call in calls]
-    is_empty = not any(value for name, value in message.items() if name != "role")
-    asked = [_tool_call(call) for call in calls or ()]
-    return ModelReply(reply_id, [] if is_empty else [message], asked, is_final=not asked)
+    has_helpers_fields = "parsed" in message  # a stream, or what was parsed: the API refuses what the SDK adds
+    message = {name: value for name, value in message.items() if (value or name == "content") and name != "parsed"}
+    if has_helpers_fields and "tool_calls" in message:
+        message["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
+    calls = [_tool_call(call) for call in message.get("tool_calls", ())]
+    is_empty = len(message) < 3 and not message.get("content")  # it has a role, and nothing else  # noqa: PLR2004
+    return ModelReply(reply_id, [] if is_empty else [message], calls, is_final=not calls)
 
 
 def _plain_call(call: Json) -> Json:
@@ -154,15 +159,15 @@ def _plain_call(call: Json) -> Json:
 
 def _tool_call(call: Json) -> ToolCall:
     kind = call.get("type") or "function"
-    body = call.get(kind) or {}
-    return ToolCall(call["id"], body.get("name") or kind, body.get("arguments", body.get("input", "")))
+    body: Json = call.get(kind) or {}
+    return ToolCall(call["id"], body.get("name") or kind, body.get("arguments") or body.get("input") or "")
 
 
 # -------------------------------------------------------------------------------------------------------------- answers
 
 
 def _write(reply: Sequence[Json], answers: Sequence[ToolMessage]) -> list[Json]:
-    if any("tool_calls" in message for message in reply):
+    if "tool_calls" in reply[-1]:
         written = [{"role": "tool", "tool_call_id": one.call_id, "content": one.content} for one in answers]
         files = [block for one in answers for block in _file_blocks(one)]
         return [*written, {"role": "user", "content": files}] if files else written
@@ -171,7 +176,7 @@ def _write(reply: Sequence[Json], answers: Sequence[ToolMessage]) -> list[Json]:
 
 
 def _write_item(call: Json, answer: ToolMessage) -> Json:
-    item = {"type": f"{call['type']}_output", "call_id": answer.call_id, "output": answer.content}
+    item: Json = {"type": f"{call['type']}_output", "call_id": answer.call_id, "output": answer.content}
     if answer.parts:
         item["output"] = [_input_part(part) for part in answer.parts if str(part)]
     caller = call.get("caller")  # a program of the model that makes calls recognizes its own

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from handrail.serde.json_schema import Node, is_array, is_object
 
-_KEYWORDS = {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "format", "items"}
-_KEYWORDS |= {"minItems", "pattern", "properties", "required", "title", "type"}
+_NAMES = {"$defs", "$ref", "additionalProperties", "description", "properties", "required", "title", "type"}
+_KEYWORDS = frozenset(_NAMES | {"anyOf", "const", "enum", "format", "items", "minItems", "pattern"})
 _BOUNDS = {"exclusiveMaximum", "exclusiveMinimum", "maxItems", "maxLength", "maximum", "minLength", "minimum"}
 _FORMATS = frozenset({"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"})
 _TYPED_BY = {"$ref", "anyOf", "const", "enum", "type"}
@@ -54,8 +54,15 @@ class StrictRules:
     most_min_items: int | None
 
 
-OPENAI: Final = StrictRules(frozenset(_KEYWORDS | _BOUNDS | {"multipleOf"}), _FORMATS, True, True, None)  # noqa: FBT003 - the fields, in order
-ANTHROPIC: Final = StrictRules(frozenset(_KEYWORDS | {"default"}), _FORMATS | {"uri"}, False, False, 1)  # noqa: FBT003
+OPENAI: Final = StrictRules(
+    _KEYWORDS | _BOUNDS | {"multipleOf"}, _FORMATS, all_required=True, recursive=True, most_min_items=None
+)
+"""The rules of OpenAI."""
+
+ANTHROPIC: Final = StrictRules(
+    _KEYWORDS | {"default"}, _FORMATS | {"uri"}, all_required=False, recursive=False, most_min_items=1
+)
+"""The rules of Anthropic."""
 
 RULES: Final = {"openai": OPENAI, "anthropic": ANTHROPIC}
 """The rules of each provider, by the name of its adapter."""

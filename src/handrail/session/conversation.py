@@ -128,7 +128,7 @@ def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
     """The open reply of a conversation; `parts` are the newest first, and no more of them are read than needed."""
     answered_ids: set[str] = set()
     for part in parts:
-        if part.ended:
+        if part.ended or (part.answers is None and not part.calls):
             break
         if part.answers is None:
             pairs = zip(part.call_refs, part.calls, strict=True)

@@ -123,8 +123,8 @@ def check_command(agent_file: Path, rules: Path | None, provider: str | None = N
         findings = collect_findings(agent_file, rules)
     strict = [] if provider is None else strict_rows(findings.tools, RULES[provider])
     if as_json:
-        found = findings_json(agent_file, findings)
-        screen.json(found if provider is None else {**found, "strict": [fields_json(_STRICT, row) for row in strict]})
+        more = {} if provider is None else {"strict": [fields_json(_STRICT, row) for row in strict]}
+        screen.json(findings_json(agent_file, findings) | more)
         return FAILED if findings.problems else DONE
     screen.table(_TOOL, findings.tools)
     on_arguments = [(tool.name, verdict, rule) for tool in findings.tools for verdict, rule in tool.on_arguments]
