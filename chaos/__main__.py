@@ -4,7 +4,7 @@ Exits with 1 if a promise was not kept: an effect happened twice or not at all, 
 happened, is not known to be done in the end, was not applied exactly once, or the session disagrees with the files or
 the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
 sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; and what speaks MCP
-is killed: see `chaos.mcp.kills`.
+is killed: see `chaos.mcp.kills`; and so are programs in durable engines: see `chaos.engines.kills`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import get_args
 from chaos import cancellations, history, interrupts, outages, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
+from chaos.engines import kills as engine_kills
 from chaos.mcp import kills as mcp_kills
 from chaos.mcp.client import Setup
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
@@ -88,6 +89,7 @@ class Options:
         cancellations: how many calls to cancel at a random time, through each entry over each store.
         outages: how many rounds to play in which connections to PostgreSQL are cut.
         mcp: how many rounds to play in which a client, a proxy or a server of MCP is killed.
+        engines: how often to kill the programs of each kind that run in durable engines.
     """
 
     kills: int
@@ -103,6 +105,7 @@ class Options:
     cancellations: int
     outages: int
     mcp: int
+    engines: int
 
 
 def main() -> int:
@@ -114,7 +117,8 @@ def main() -> int:
     _say(f"seed {options.seed}")
     programs_end = _end_programs(options)
     sandboxes_end = _kill_sandboxes(options)
-    calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options) & _kill_mcp(options)
+    calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options)
+    calls_end = calls_end & _kill_mcp(options) & _kill_engines(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -225,6 +229,21 @@ def _kill_mcp(options: Options) -> bool:
             f"{count.calls} calls: {answers}; {count.settled} settled later, {count.twice} paid twice, "
             f"{len(count.faults)} faults"
         )
+        for fault in count.faults:
+            _say(f"    {fault}  BROKEN")
+    return not broken
+
+
+def _kill_engines(options: Options) -> bool:
+    """Kill programs in durable engines, plain ones and those with Handrail; whether the latter paid nothing twice."""
+    broken = False
+    stores = {"sqlite": {"SQLite"}, "postgres": {"PostgreSQL"}}.get(options.store, {"SQLite", "PostgreSQL"})
+    for kind in engine_kills.KINDS:
+        if not options.engines or kind.database not in stores:
+            continue
+        count = engine_kills.play(kind, options.engines, random.Random(f"{options.seed} engines {kind}"))
+        broken = broken or bool(count.faults)
+        _say(f"engines, {kind}: {count}")
         for fault in count.faults:
             _say(f"    {fault}  BROKEN")
     return not broken
@@ -392,6 +411,8 @@ def _parse() -> Options:
     parser.add_argument("--outages", type=int, default=10, metavar="N", help=outages_help)
     mcp_help = "rounds in which a client, a proxy or a server of MCP is killed (default: %(default)s)"
     parser.add_argument("--mcp", type=int, default=100, metavar="N", help=mcp_help)
+    engines_help = "kills of each kind of program in a durable engine (default: %(default)s)"
+    parser.add_argument("--engines", type=int, default=100, metavar="N", help=engines_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
 

@@ -36,12 +36,16 @@ YOUR_OWN_DATABASE = ROOT / "docs" / "how-to" / "your-own-database.md"
 """Its programs need a server: `test_how_to.py` runs them."""
 
 
+DURABLE_ENGINES = ROOT / "docs" / "how-to" / "durable-engines.md"
+"""Its programs are started again when they have been killed: `test_engines.py` runs them."""
+
+
 _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def with_code() -> dict[Path, list[CodeExample]]:
     """The pages that hold code, each with its blocks in their order."""
-    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE, *typed_pages()})]
+    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE, DURABLE_ENGINES, *typed_pages()})]
     examples = {page: list(find_examples(page)) for page in pages}
     return {page: found for page, found in examples.items() if found}
 

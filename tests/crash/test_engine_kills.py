@@ -1,0 +1,46 @@
+"""Programs in durable engines that are killed between a payment and its record: a short form of `make chaos`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chaos.engines import kills
+from chaos.engines.kills import Kind
+from tests.extent import FULL
+
+_SOME = (
+    Kind("DBOS", "SQLite", "executor"),
+    Kind("DBOS", "PostgreSQL", "executor"),
+    Kind("DBOS", "SQLite", "toolset"),
+    Kind("DBOS", "SQLite", "capability"),
+    Kind("DBOS", "SQLite", "agent"),
+    Kind("Celery", "SQLite", "executor"),
+)
+# Restate's server is installed by `make test-more` alone.
+_KINDS = kills.KINDS if FULL else _SOME
+_KILLS = 20 if FULL else 3
+
+
+# A kill costs a start of the program.
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [kind for kind in _KINDS if kind.has_handrail], ids=str)
+@pytest.mark.short(3)
+def test_no_payment_is_made_twice_or_lost_when_the_engine_runs_it_again(kind: Kind) -> None:
+    """What the run was answered and what the bank has paid agree; each run ends."""
+    count = kills.play(kind, _KILLS, random.Random(f"0 {kind}"))  # noqa: S311
+    assert count.faults == []
+    assert (count.twice, count.lost) == (0, 0)
+    assert count.kills == _KILLS
+    assert count.made + count.unknown - count.had_happened == count.asked > 0
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [kind for kind in _KINDS if not kind.has_handrail], ids=str)
+@pytest.mark.short(1)
+def test_the_same_program_without_handrail_pays_twice(kind: Kind) -> None:
+    """So the kills come between the payment and its record."""
+    count = kills.play(kind, _KILLS, random.Random(f"0 {kind}"))  # noqa: S311
+    assert count.faults == []
+    assert count.twice > 0 == count.unknown
