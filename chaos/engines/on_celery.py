@@ -33,7 +33,6 @@ def make_task(app: Any, scene: Scene) -> Any:  # noqa: ANN401 - as above
     """The task that pays the orders of a run, whose id is that of the task."""
     desk = Desk(scene)
 
-    @app.task(name=TASK, bind=True, acks_late=True, reject_on_worker_lost=True)  # type: ignore[untyped-decorator]
     def pay_orders(task: Any, orders: list[str]) -> dict[str, Answer]:  # noqa: ANN401 - as above
         run_id = str(task.request.id)
         answers: dict[str, Answer] = {}
@@ -50,7 +49,7 @@ def make_task(app: Any, scene: Scene) -> Any:  # noqa: ANN401 - as above
         desk.wait()
         return answers
 
-    return pay_orders
+    return app.task(pay_orders, name=TASK, bind=True, acks_late=True, reject_on_worker_lost=True)
 
 
 if SCENE in os.environ:

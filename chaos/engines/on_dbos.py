@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pydantic_ai.mcp  # noqa: F401 - each run of an agent would import it
 from dbos import DBOS, DBOSConfig, SetWorkflowID
-from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.capabilities import AbstractCapability, DynamicCapability
 from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -26,6 +26,8 @@ Workflow = Callable[[list[str]], Any]
 """A workflow, which is a coroutine function where it has an agent."""
 
 _POLLING = 0.05
+
+importlib.import_module("pydantic_ai.mcp")  # else the run of an agent imports it, in each life
 
 
 def live(scene: Scene) -> None:
@@ -108,7 +110,8 @@ async def _reply(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
     returns = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
     if returns:
         return ModelResponse([TextPart(json.dumps(_answers(returns)))])
-    orders: list[str] = json.loads(str(messages[0].parts[-1].content))
+    (question,) = (part for part in messages[0].parts if isinstance(part, UserPromptPart))
+    orders: list[str] = json.loads(str(question.content))
     return ModelResponse([ToolCallPart("pay", {"order": order}, tool_call_id=order) for order in orders])
 
 

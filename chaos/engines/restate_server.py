@@ -8,7 +8,6 @@ import platform
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Generator
 from contextlib import contextmanager

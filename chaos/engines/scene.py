@@ -79,7 +79,7 @@ class Desk:
         self._books = Books(Path(scene.folder))
         self._timers: list[threading.Timer] = []
 
-    def pay(self, order: str, key: str = "") -> str:
+    def pay(self, order: str, key: str | None = None) -> str:
         """Pays an order; returns the receipt."""
         is_new = all(entry["order"] != order for entry in self._books.read("begun"))
         death = self._scene.deaths.get(order) if is_new else None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dbos import DBOS, DBOSConfig
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import DynamicCapability
 from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai.models.test import TestModel
@@ -34,11 +34,15 @@ def note(text: str) -> str:
 def main(folder: Path) -> None:
     """Makes the runs."""
     DBOS(config=DBOSConfig(name="owners", system_database_url=f"sqlite:///{folder}/engine.db", log_level="CRITICAL"))
+
+    def find_capability(ctx: RunContext[HandrailCapability]) -> HandrailCapability:
+        return ctx.deps
+
     agent: Agent[HandrailCapability, str] = Agent(
         TestModel(),
         name="owners",
         deps_type=HandrailCapability,
-        capabilities=[DBOSDurability(), DynamicCapability(lambda ctx: ctx.deps, id="handrail")],
+        capabilities=[DBOSDurability(), DynamicCapability(find_capability, id="handrail")],
     )
     outcomes: dict[str, Any] = {}
 
@@ -60,7 +64,8 @@ def main(folder: Path) -> None:
     with handrail.store.open(f"sqlite:///{folder}/desk.db") as store:
         DBOS.launch()
         try:
-            DBOS.start_workflow(workflow).get_result()
+            handle: Any = DBOS.start_workflow(workflow)
+            handle.get_result()
             asyncio.run(run("outside, stored", is_stored=True))
         finally:
             DBOS.destroy()
