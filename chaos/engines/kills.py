@@ -130,11 +130,10 @@ def _plan(kind: Kind, kills: int, dice: random.Random, folder: str) -> Scene:
     url, engine_url = f"sqlite:///{folder}/desk.db", f"sqlite:///{folder}/engine.db" if kind.engine == "DBOS" else ""
     scene = Scene(folder, url, engine_url, kind.way, runs, _PAYMENTS, kills)
     orders = [order for run_id in scene.run_ids for order in scene.orders(run_id)]
-    return replace(scene, deaths={order: _death(dice) for order in dice.sample(orders, deaths)})
-
-
-def _death(dice: random.Random) -> Death:
-    return dice.choice(("before", "after", dice.random() * _LONGEST_DELAY))
+    places = sorted(dice.sample(range(len(orders)), deaths))
+    kinds: list[Death] = ["after", "before"]
+    mixed = (kinds[at % 3] if at % 3 < 2 else dice.random() * _LONGEST_DELAY for at in range(deaths))
+    return replace(scene, deaths={orders[place]: death for place, death in zip(places, mixed, strict=True)})
 
 
 # ---------------------------------------------------------------------------------------------------------- the engines

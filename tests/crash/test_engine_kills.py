@@ -11,22 +11,22 @@ from chaos.engines.kills import Kind
 from tests.extent import FULL
 
 _SOME = (
-    Kind("DBOS", "SQLite", "executor"),
     Kind("DBOS", "PostgreSQL", "executor"),
+    Kind("DBOS", "SQLite", "executor"),
     Kind("DBOS", "SQLite", "toolset"),
-    Kind("DBOS", "SQLite", "capability"),
     Kind("DBOS", "SQLite", "agent"),
     Kind("Celery", "SQLite", "executor"),
+    Kind("DBOS", "SQLite", "capability"),
 )
 # Restate's server is installed by `make test-more` alone.
 _KINDS = kills.KINDS if FULL else _SOME
-_KILLS = 20 if FULL else 3
+_KILLS = 20 if FULL else 2
 
 
 # A kill costs a start of the program.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [kind for kind in _KINDS if kind.has_handrail], ids=str)
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 def test_no_payment_is_made_twice_or_lost_when_the_engine_runs_it_again(kind: Kind) -> None:
     """What the run was answered and what the bank has paid agree; each run ends."""
     count = kills.play(kind, _KILLS, random.Random(f"0 {kind}"))  # noqa: S311

@@ -352,7 +352,7 @@ def refuse_second_owner(ctx: RunContext[Any]) -> None:
         DurableEngineError: it is such a run. Nothing was asked, run or stored.
     """
     # A property of all capabilities of engines, true where the engine runs the code again.
-    engines = (each for each in ctx.capabilities.values() if getattr(each, "in_durable_context", False))
+    engines = (other for other in ctx.capabilities.values() if getattr(other, "in_durable_context", False))
     if (engine := next(engines, None)) is not None:
         name = type(engine).__name__
         raise DurableEngineError(
