@@ -96,7 +96,8 @@ class HandrailCapability(AbstractCapability[Any]):
 
     Attributes:
         executor: runs the calls.
-        conversation: where the messages of a run are stored, so that another process can resume it; `None` stores none.
+        conversation: where the messages of a run are stored, so that another process can resume it; `None` stores none,
+            as inside a durable engine, which stores them itself.
         on_ask: what a policy's question becomes, if the executor has no approver: `"deny"` refuses the call, `"defer"`
             makes it a deferred request, which the run returns with the others as `DeferredToolRequests`.
         toolset: the tools, as a toolset.
@@ -133,7 +134,11 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """A separate capability for each run, because it counts tokens and has a queue of calls."""
+        """A separate capability for each run, because it counts tokens and has a queue of calls.
+
+        Raises:
+            DurableEngineError: a Temporal workflow runs the agent.
+        """
         refuse_in_temporal_workflow(type(self).__name__)
         # `replace` copies the fields of `__init__` only; queue, mistakes and counts start anew.
         return replace(self)
@@ -158,7 +163,11 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Applies what waits for the tools, and stores what was said, however the run ends."""
+        """Applies what waits for the tools, and stores what was said, however the run ends.
+
+        Raises:
+            DurableEngineError: a durable engine stores the conversation, too.
+        """
         if self.conversation is not None:
             refuse_second_owner(ctx)
         await self.settle()

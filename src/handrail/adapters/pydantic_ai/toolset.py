@@ -243,7 +243,11 @@ class HandrailToolset(AbstractToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
-        """The same toolset, when its session has been read; raises `DurableEngineError` in a Temporal workflow."""
+        """The same toolset, when its session has been read.
+
+        Raises:
+            DurableEngineError: a Temporal workflow runs the agent.
+        """
         refuse_in_temporal_workflow(type(self).__name__)
         await read_ahead(self.executor.environment.session)
         return self
