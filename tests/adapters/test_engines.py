@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 from dbos import DBOS
 from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models.test import TestModel
 
+import handrail.store
 from handrail.adapters.engines import engine_reply
-from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability
+from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import DurableEngineError, InvalidArgumentError
 from handrail.runtime import Session, ToolInvoked
-from tests.adapters.kit import ADD_NOTE
+from tests.adapters.kit import ADD_NOTE, notes_prompt
 from tests.architecture.sources import ROOT
 from tests.kit import raises
 from tests.wording import Wording
@@ -68,6 +70,23 @@ def test_a_conversation_that_the_engine_stores_is_not_stored_twice(tmp_path: Pat
     answer = '{"note":"noted: a"}'
     assert outcomes["inside"] == [answer, 0]
     assert outcomes["outside, stored"] == [answer, 4]
+
+
+class Engine(AbstractCapability[Any]):
+    """The capability of an engine that runs the caller."""
+
+    in_durable_context = True
+
+
+def test_a_whole_prompt_is_refused_where_an_engine_stores_its_conversation() -> None:
+    """An adapter stores it in each stored session, and in no other."""
+    adapter = PydanticAIAdapter("test", capabilities=[Engine()])
+    assert adapter.evaluate(notes_prompt(), session=Session()).text
+    with handrail.store.open("memory:") as store, store.session("desk") as session:
+        with pytest.raises(DurableEngineError) as caught:
+            adapter.evaluate(notes_prompt(), session=session)
+        assert caught.value.engine == "Engine"
+        assert len(session[ToolInvoked].all()) == 0
 
 
 # --------------------------------------------------------------------------------------------------- Temporal

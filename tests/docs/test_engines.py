@@ -10,9 +10,11 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import handrail.store
 from tests.architecture.sources import ROOT
 from tests.wording import Wording
 
@@ -61,6 +63,23 @@ def test_the_program_on_dbos_pays_once_when_it_was_killed(tmp_path: Path, wordin
     assert paid(killed) == ["A-1", "A-2"]
 
 
+@pytest.mark.timeout(120)  # it starts DBOS
+def test_the_program_on_dbos_comes_again_for_a_session_that_another_process_has(tmp_path: Path) -> None:
+    """The step is repeated until the session is free."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/desk.db") as store:
+        session = store.session("friday")
+        command = [sys.executable, "-u", "-c", ON_DBOS]
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as program:
+            assert program.stderr is not None
+            assert any("SessionLockedError" in line for line in program.stderr)
+            session.close()
+            printed, log = program.communicate()
+    assert (printed, program.returncode) == (OUTPUT, 0), log
+    assert paid(tmp_path) == ["A-1", "A-2"]
+
+
 _HEAD = """
 import asyncio
 from dbos import DBOS, SetWorkflowID
@@ -95,32 +114,54 @@ def test_the_agent_runs_in_a_workflow(tmp_path: Path) -> None:
 
 
 @contextmanager
-def worker(folder: Path) -> Generator[dict[str, str]]:
-    """A worker of the program `tasks.py` of a folder, with its queue in a database; gives the environment of others."""
+def worker(program: str, folder: Path) -> Generator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """A worker of a program, with its queue in a database of a folder, and the environment of others; logs retries."""
+    (folder / "tasks.py").write_text(program, encoding="utf-8")
     environment = {
         **os.environ,
         "CELERY_BROKER_URL": f"sqla+sqlite:///{folder}/queue.db",
         "CELERY_RESULT_BACKEND": f"db+sqlite:///{folder}/results.db",
     }
     command = [sys.executable, "-m", "celery", "--app", "tasks", "worker", "--concurrency", "1"]
-    command += ["--loglevel", "CRITICAL", "--", "worker.lost_wait=0.1"]
-    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
-    try:
-        yield environment
-    finally:
-        process.terminate()
-        process.wait(30)
+    command += ["--loglevel", "INFO", "--", "worker.lost_wait=0.1"]
+    options: Any = {"cwd": folder, "env": environment, "text": True, "stdout": subprocess.DEVNULL}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, **options) as process:
+        try:
+            yield process, environment
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def ask_task(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    """A program that has the task of a worker done, and prints its result."""
+    ask = 'answer.apply_async((["A-1", "A-2"],), task_id="friday").get(timeout=60)'
+    program = f'from tasks import answer; print(*{ask}, sep="\\n")'
+    return subprocess.Popen(
+        [sys.executable, "-c", program], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.timeout(120)  # it starts a worker
 def test_the_task_of_celery_pays_once_when_its_process_was_killed(tmp_path: Path, wording: Wording) -> None:
     """Another process of the pool gets the task; the first answer is from the record, and the second says unknown."""
-    (tmp_path / "tasks.py").write_text(with_kill(ON_CELERY), encoding="utf-8")
-    ask = 'from tasks import answer; print(*answer.delay(["A-1", "A-2"]).get(timeout=60), sep="\\n")'
-    with worker(tmp_path) as environment:
-        command = [sys.executable, "-c", ask]
-        done = subprocess.run(
-            command, capture_output=True, check=False, cwd=tmp_path, env=environment, encoding="utf-8"
-        )
-    assert (done.stdout, done.returncode) == (wording, 0), done.stderr
+    with worker(with_kill(ON_CELERY), tmp_path) as (_, environment), ask_task(tmp_path, environment) as program:
+        assert program.communicate()[0] == wording
+    assert paid(tmp_path) == ["A-1", "A-2"]
+
+
+@pytest.mark.timeout(120)  # it starts a worker
+@pytest.mark.short(0)  # as the program on DBOS
+def test_the_task_of_celery_comes_again_for_a_session_that_another_process_has(tmp_path: Path) -> None:
+    """Until the session is free."""
+    with (
+        handrail.store.open(f"sqlite:///{tmp_path}/desk.db") as store,
+        store.session("friday") as session,
+        worker(ON_CELERY, tmp_path) as (process, environment),
+        ask_task(tmp_path, environment) as program,
+    ):
+        assert process.stderr is not None
+        assert any("Retry in" in line for line in process.stderr)
+        session.close()
+        assert program.communicate()[0] == OUTPUT
     assert paid(tmp_path) == ["A-1", "A-2"]
