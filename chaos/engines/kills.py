@@ -23,9 +23,10 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Literal
+from typing import Literal, cast
 
 from chaos import postgres
 from chaos.books import Books
@@ -124,16 +125,19 @@ def play(kind: Kind, kills: int, dice: random.Random) -> Count:
 
 
 def _plan(kind: Kind, kills: int, dice: random.Random, folder: str) -> Scene:
-    # More than enough: a call that another death has made unknown is not made again, nor the death in it.
+    # More than enough: a death at any moment may come after the end of the run.
     deaths = kills + kills // 2 + 1
     runs = max(1, deaths // 2)
     url, engine_url = f"sqlite:///{folder}/desk.db", f"sqlite:///{folder}/engine.db" if kind.engine == "DBOS" else ""
     scene = Scene(folder, url, engine_url, kind.way, runs, _PAYMENTS, kills)
     orders = [order for run_id in scene.run_ids for order in scene.orders(run_id)]
-    places = sorted(dice.sample(range(len(orders)), deaths))
-    kinds: list[Death] = ["after", "before"]
-    mixed = (kinds[at % 3] if at % 3 < 2 else dice.random() * _LONGEST_DELAY for at in range(deaths))
-    return replace(scene, deaths={orders[place]: death for place, death in zip(places, mixed, strict=True)})
+    immediate = cycle(("after", "before"))
+    plan: dict[str, Death] = {}
+    for place in sorted(dice.sample(range(len(orders)), deaths)):
+        # A death at any moment is at the last payment of a run: it must not come into the next one.
+        is_last = place % _PAYMENTS == _PAYMENTS - 1
+        plan[orders[place]] = dice.random() * _LONGEST_DELAY if is_last else cast("Death", next(immediate))
+    return replace(scene, deaths=plan)
 
 
 # ---------------------------------------------------------------------------------------------------------- the engines

@@ -50,7 +50,7 @@ def live(scene: Scene) -> None:
                 with SetWorkflowID(run_id):
                     handle = DBOS.start_workflow(workflow, scene.orders(run_id))
                 desk.note(handle.get_result(polling_interval_sec=_POLLING))
-            desk.wait()
+                desk.wait()
         finally:
             DBOS.destroy()
 

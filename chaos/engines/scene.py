@@ -83,9 +83,8 @@ class Desk:
         """Pays an order; returns the receipt."""
         is_new = all(entry["order"] != order for entry in self._books.read("begun"))
         death = self._scene.deaths.get(order) if is_new else None
-        if death is not None:  # each death has a process of its own
-            self.wait()
-            death = death if len(self._books.read("died")) < self._scene.kills else None
+        if len(self._books.read("died")) >= self._scene.kills:
+            death = None
         self._books.begin(order)
         if death == "before":
             self._die()
