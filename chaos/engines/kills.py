@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
@@ -113,7 +112,7 @@ def play(kind: Kind, kills: int, dice: random.Random) -> Count:
             server = stack.enter_context(postgres.running())
             scene = replace(scene, url=server.url, engine_url=server.url if scene.engine_url else "")
         try:
-            _ENGINES[kind.engine](scene)
+            ENGINES[kind.engine](scene)
         except (subprocess.SubprocessError, OSError, TimeoutError) as error:
             count.faults.append(f"the runs did not end: {error}")
     _judge(kind, scene, count)
@@ -166,18 +165,18 @@ def _run_celery(scene: Scene) -> None:
     app = on_celery.make_app(scene.folder)
     worker = ("-m", "celery", "--app", "chaos.engines.on_celery", "worker", "--concurrency", "1", "--loglevel", "ERROR")
     options = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    with _process(scene, *worker, *options, **{on_celery.SCENE: scene.text}), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its queue uses what SQLAlchemy no longer recommends
+    with _process(scene, *worker, *options, **{on_celery.SCENE: scene.text}):
         for run_id in scene.run_ids:
             result = app.send_task(on_celery.TASK, (scene.orders(run_id),), task_id=run_id)
             _note(scene, result.get(timeout=_patience(scene), interval=0.05))
 
 
-_ENGINES: dict[Engine, Callable[[Scene], None]] = {
+ENGINES: dict[Engine, Callable[[Scene], None]] = {
     "DBOS": _run_dbos,
     "Restate": _run_restate,
     "Celery": _run_celery,
 }
+"""What has the runs of a scene end, by the engine."""
 
 
 @contextmanager

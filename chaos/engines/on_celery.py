@@ -1,13 +1,14 @@
 """A task of Celery that pays orders, for `celery --app chaos.engines.on_celery worker`; its scene is in CHAOS_SCENE.
 
-Its queue is a table, which does not give messages again when the whole worker has died, as a server of messages does.
-So the process of the pool is killed in which the task runs, and the worker gives its message to another one.
+Its messages are files, which are not given again when the whole worker has died, as those of a broker are. So the
+process of the pool is killed in which the task runs, and the worker gives its message to another one.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+from pathlib import Path
 from typing import Any
 
 from chaos.engines.scene import Answer, Desk, Scene, read_answer
@@ -23,8 +24,16 @@ celery: Any = importlib.import_module("celery")  # which has no types
 
 
 def make_app(folder: str) -> Any:  # noqa: ANN401 - Celery has no types
-    """The application whose messages and results are in a folder."""
-    app = celery.Celery("desk", broker=f"sqla+sqlite:///{folder}/queue.db", backend=f"db+sqlite:///{folder}/results.db")
+    """The application whose messages and results are files in a folder."""
+    queue, results, control = (Path(folder, name) for name in ("queue", "results", "control"))
+    for path in (queue, results, control):
+        path.mkdir(exist_ok=True)
+    app = celery.Celery("desk", broker="filesystem://", backend=f"file://{results}")
+    app.conf.broker_transport_options = {
+        "data_folder_in": str(queue),
+        "data_folder_out": str(queue),
+        "control_folder": str(control),
+    }
     app.conf.update(worker_hijack_root_logger=False, worker_lost_wait=0.1, broker_connection_retry_on_startup=False)
     return app
 

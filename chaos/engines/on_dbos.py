@@ -79,7 +79,7 @@ def _step_workflow(scene: Scene, desk: Desk, store: Store) -> Workflow:
 
 
 def _agent_workflow(scene: Scene, desk: Desk, store: Store) -> Workflow:
-    def pay(order: str) -> str:
+    async def pay(order: str) -> str:  # not in a thread, so that the calls of a reply come in their order
         """Pays an order."""
         return desk.pay(order)
 

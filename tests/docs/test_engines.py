@@ -115,12 +115,15 @@ def test_the_agent_runs_in_a_workflow(tmp_path: Path) -> None:
 
 @contextmanager
 def worker(program: str, folder: Path) -> Generator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """A worker of a program, with its queue in a database of a folder, and the environment of others; logs retries."""
+    """A worker of a program, with its queue in files of a folder, and the environment of others; it logs retries."""
     (folder / "tasks.py").write_text(program, encoding="utf-8")
+    for name in ("data_in", "results"):
+        (folder / name).mkdir()
+    (folder / "data_out").symlink_to("data_in")
     environment = {
         **os.environ,
-        "CELERY_BROKER_URL": f"sqla+sqlite:///{folder}/queue.db",
-        "CELERY_RESULT_BACKEND": f"db+sqlite:///{folder}/results.db",
+        "CELERY_BROKER_URL": "filesystem://",
+        "CELERY_RESULT_BACKEND": f"file://{folder}/results",
     }
     command = [sys.executable, "-m", "celery", "--app", "tasks", "worker", "--concurrency", "1"]
     command += ["--loglevel", "INFO", "--", "worker.lost_wait=0.1"]
