@@ -19,7 +19,7 @@ from tests.architecture.sources import ROOT
 from tests.wording import Wording
 
 PAGE = (ROOT / "docs" / "how-to" / "durable-engines.md").read_text("utf-8")
-ON_DBOS, ON_CELERY = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TOOL, ON_DBOS, ON_CELERY = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 (WITH_AGENT,) = re.findall(r"^```py\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 (OUTPUT,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
@@ -31,10 +31,12 @@ _KILL = """
 """
 
 
-def with_kill(program: str) -> str:
-    """The program, whose process is killed once, after the payment of A-2."""
-    assert program.count(_PAYMENT) == 1
-    return program.replace(_PAYMENT, _PAYMENT + _KILL)
+def save_tool(folder: Path, *, kill: bool = False) -> None:
+    """Makes a folder with the tool; with `kill`, its process is killed once, after the payment of A-2."""
+    folder.mkdir(exist_ok=True)
+    assert TOOL.count(_PAYMENT) == 1
+    program = TOOL.replace(_PAYMENT, _PAYMENT + _KILL) if kill else TOOL
+    (folder / "payments.py").write_text(program, encoding="utf-8")
 
 
 def paid(folder: Path) -> list[str]:
@@ -52,13 +54,13 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_program_on_dbos_pays_once_when_it_was_killed(tmp_path: Path, wording: Wording) -> None:
     """It prints what the page shows; after a kill it goes on, and says that the outcome is unknown."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for folder in (whole, killed):
-        folder.mkdir()
+    save_tool(whole)
+    save_tool(killed, kill=True)
     done = run(ON_DBOS, whole)
     assert (done.stdout, done.returncode) == (OUTPUT, 0), done.stderr
-    assert run(with_kill(ON_DBOS), killed).returncode == -signal.SIGKILL
+    assert run(ON_DBOS, killed).returncode == -signal.SIGKILL
     assert paid(killed) == paid(whole) == ["A-1", "A-2"]
-    done = run(with_kill(ON_DBOS), killed)
+    done = run(ON_DBOS, killed)
     assert (done.stdout, done.returncode) == (wording, 0), done.stderr
     assert paid(killed) == ["A-1", "A-2"]
 
@@ -66,6 +68,7 @@ def test_the_program_on_dbos_pays_once_when_it_was_killed(tmp_path: Path, wordin
 @pytest.mark.timeout(120)  # it starts DBOS
 def test_the_program_on_dbos_comes_again_for_a_session_that_another_process_has(tmp_path: Path) -> None:
     """The step is repeated until the session is free."""
+    save_tool(tmp_path)
     with handrail.store.open(f"sqlite:///{tmp_path}/desk.db") as store:
         session = store.session("friday")
         command = [sys.executable, "-u", "-c", ON_DBOS]
@@ -114,9 +117,9 @@ def test_the_agent_runs_in_a_workflow(tmp_path: Path) -> None:
 
 
 @contextmanager
-def worker(program: str, folder: Path) -> Generator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """A worker of a program, with its queue in files of a folder, and the environment of others; it logs retries."""
-    (folder / "tasks.py").write_text(program, encoding="utf-8")
+def worker(folder: Path) -> Generator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """A worker of the program, with its queue in files of a folder, and the environment of others; it logs retries."""
+    (folder / "tasks.py").write_text(ON_CELERY, encoding="utf-8")
     for name in ("data_in", "results"):
         (folder / name).mkdir()
     (folder / "data_out").symlink_to("data_in")
@@ -148,7 +151,8 @@ def ask_task(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]
 @pytest.mark.timeout(120)  # it starts a worker
 def test_the_task_of_celery_pays_once_when_its_process_was_killed(tmp_path: Path, wording: Wording) -> None:
     """Another process of the pool gets the task; the first answer is from the record, and the second says unknown."""
-    with worker(with_kill(ON_CELERY), tmp_path) as (_, environment), ask_task(tmp_path, environment) as program:
+    save_tool(tmp_path, kill=True)
+    with worker(tmp_path) as (_, environment), ask_task(tmp_path, environment) as program:
         assert program.communicate()[0] == wording
     assert paid(tmp_path) == ["A-1", "A-2"]
 
@@ -157,10 +161,11 @@ def test_the_task_of_celery_pays_once_when_its_process_was_killed(tmp_path: Path
 @pytest.mark.short(0)  # as the program on DBOS
 def test_the_task_of_celery_comes_again_for_a_session_that_another_process_has(tmp_path: Path) -> None:
     """Until the session is free."""
+    save_tool(tmp_path)
     with (
         handrail.store.open(f"sqlite:///{tmp_path}/desk.db") as store,
         store.session("friday") as session,
-        worker(ON_CELERY, tmp_path) as (process, environment),
+        worker(tmp_path) as (process, environment),
         ask_task(tmp_path, environment) as program,
     ):
         assert process.stderr is not None
