@@ -144,7 +144,8 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
             raise CycloptsError(msg=f"--env: {error}") from error
         server = McpServer(name=_server_name(command), command=command, url=url or "", env=variables)
         servers = (ConfiguredServer(server, ToolSettings()),)
-    name = "proxy" if len(servers) > 1 else tool_name(f"proxy-{servers[0].server.name}")
+    first, *others = servers
+    name = "proxy" if others else tool_name(f"proxy-{first.server.name}")
     with nullcontext(Session()) if explain else _session(choices, name) as session:
         _run(_proxy(servers, session, choices, explain=explain, as_json=format == "json"))
     return DONE
