@@ -22,6 +22,7 @@ Unit: TypeAlias = Literal[
     "ms at the longest",
     "ms over its bare evaluation",
     "ms over a direct call",
+    "us over a loop by hand",
     "kB",
     "MB",
     "s",

@@ -43,6 +43,35 @@ def test_for_programs_there_is_one_document(check: Check, wording: Wording) -> N
     assert told == {"file": "desk.agent", "agent": "desk", "model": None, "ok": True, "problems": [], "warnings": []}
 
 
+STRICT = """
+from handrail import tool
+@tool
+def pay(number: str) -> str:
+    "Pay an order."
+    return number
+@tool
+def find(text: str, limit: int = 10) -> str:
+    "Find."
+    return text
+TOOLS = [pay, find]
+"""
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_the_schemas_that_a_provider_takes_as_strict(
+    check: Check, folder: Path, wording: Wording, provider: str
+) -> None:
+    """A table for people, and a list for programs; without the option there is neither."""
+    write(folder, tools__py=STRICT, desk__agent=agent("desk", tools="[pay, find]"))
+    shown = check("--provider", provider).out
+    assert shown.startswith(check().out)
+    assert shown.removeprefix(check().out) == wording
+    found = json.loads(check("--provider", provider, "--format", "json").out)["strict"]
+    faults = ["$.limit has the keyword default", "$.limit is not required"] if provider == "openai" else []
+    assert [one["name"] for one in found] == ["pay", "find"]
+    assert [(one["strict"], sorted(one["because"])) for one in found] == [(True, []), (not faults, faults)]
+
+
 MARKED = """
 from pydantic_ai import Tool
 from handrail import tool

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from tests.providers import wire
-from tests.providers.wire import Json, Refusal, Reply, only, required
+from tests.providers.wire import Event, Json, Refusal, Reply, only, pieces, required
 
 _FIELDS = "model messages tools tool_choice parallel_tool_calls temperature max_completion_tokens stream"
+_FINISH = {"limit": "length", "pause": "content_filter"}  # what is no answer; a refusal is one, in another field
+_ADDED = ("index", "parsed", "parsed_arguments")  # by the helpers of the SDK
 
 
 def openai_error(refusal: Refusal) -> Json:
@@ -42,9 +45,12 @@ class Chat:
             message = messages[position]
             position += 1
             match message.get("role"):
-                case "developer" | "system" | "user":
+                case "developer" | "system":
                     only(message, "role content name", f"{where}.")
                     required(message, "content", str)
+                case "user":
+                    only(message, "role content name", f"{where}.")
+                    self._check_content(message, where)
                 case "assistant":
                     count += 1
                     calls = self._check_reply(message, issued, where)
@@ -65,6 +71,13 @@ class Chat:
             raise Refusal("The last message is the model's.", "messages")
         return count
 
+    def _check_content(self, message: Json, where: str) -> None:
+        if isinstance(message.get("content"), str):
+            return
+        for part in required(message, "content", list):
+            if part.get("type") not in {"text", "image_url", "file"} or not part.get(part["type"]):
+                raise Refusal(f"Invalid content: {part.get('type')!r}.", f"{where}.content")
+
     def _check_tools(self, body: Json) -> None:
         tools: list[Json] = body.get("tools", [])
         for position, tool in enumerate(tools):
@@ -78,8 +91,11 @@ class Chat:
     def _check_reply(self, message: Json, issued: dict[str, Json], where: str) -> list[str]:
         calls: list[Json] = message.get("tool_calls") or []
         if not calls:
-            required(message, "content", str)
+            required(message, "refusal" if message.get("refusal") else "content", str)
             return []
+        for node in (message, *calls, *(call[call["type"]] for call in calls)):
+            if added := [name for name in _ADDED if name in node]:
+                raise Refusal(f"Unknown parameter: '{where}.{added[0]}'.", where)
         known = issued.get(calls[0].get("id", ""))
         # The text of arguments may be written anew, with other blanks.
         wire.same_item(_decoded(message), None if known is None else _decoded(known), where)
@@ -87,17 +103,39 @@ class Chat:
 
     def response(self, reply: Reply, tag: str, body: Json) -> tuple[Json, dict[str, Json]]:
         """As `Api`."""
-        message: Json = {"role": "assistant", "content": reply.text or None, "refusal": None, "annotations": []}
+        said, refused = (None, reply.text) if reply.end == "refusal" else (reply.text or None, None)
+        message: Json = {"role": "assistant", "content": said, "refusal": refused, "annotations": []}
         functions = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in reply.calls]
         if functions:
             calls = enumerate(functions)
             message["tool_calls"] = [{"id": f"call_{tag}_{n}", "type": "function", "function": it} for n, it in calls]
-        finish = "tool_calls" if reply.calls else "stop"
+        finish = _FINISH.get(reply.end, "tool_calls" if reply.calls else "stop")
         choices = [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}]
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         response = {"id": f"chatcmpl-{tag}", "object": "chat.completion", "created": 1, "model": body["model"]}
         response |= {"choices": choices, "usage": usage, "service_tier": "default"}
         return response, {f"call_{tag}_0": message} if reply.calls else {}
+
+    def events(self, response: Json) -> Iterator[Event]:
+        """As `Api`: the parts of the message, its calls in pieces, and how it ends."""
+        choice = response["choices"][0]
+        message = choice["message"]
+        kind = {"object": "chat.completion.chunk"}
+
+        def chunk(delta: Json, finish: str | None = None) -> Event:
+            choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]
+            return "", {**{name: response[name] for name in ("id", "created", "model")}, **kind, "choices": choices}
+
+        yield chunk({"role": "assistant", "content": None, "refusal": None})
+        for field in ("content", "refusal"):
+            yield from (chunk({field: piece}) for piece in pieces(message[field] or ""))
+        for place, call in enumerate(message.get("tool_calls", ())):
+            function = {"name": call["function"]["name"], "arguments": ""}
+            yield chunk({"tool_calls": [{**call, "index": place, "function": function}]})
+            for piece in pieces(call["function"]["arguments"]):
+                yield chunk({"tool_calls": [{"index": place, "function": {"arguments": piece}}]})
+        yield chunk({}, choice["finish_reason"])
+        yield "", "[DONE]"
 
     def error(self, refusal: Refusal) -> Json:
         """As `Api`."""

@@ -18,12 +18,13 @@ from tests.architecture.sources import ROOT
 _HOW_TO = ROOT / "docs" / "how-to"
 OWN_LOOP: Final = _HOW_TO / "own-loop.md"
 PYDANTIC_AI: Final = _HOW_TO / "pydantic-ai.md"
-PROVIDERS: Final = ("chat", "responses", "messages")
-"""The programs of `own-loop.md`, in its order, by their APIs."""
+PROVIDERS: Final = ("responses", "chat", "messages", "responses-stream", "messages-stream")
+"""The programs of `own-loop.md`, in its order, by their APIs; the last ones stream, and are asynchronous."""
 ADAPTERS: Final = ("prompt", "agent")
 """The programs of `pydantic-ai.md` that store their conversations, in its order."""
 
-_ADAPTER_FILES = ("adapter", "capability", "conversation")
+_ADAPTER_FILES = ("pydantic_ai/adapter", "pydantic_ai/capability", "pydantic_ai/conversation")
+_LOOP_FILES = {"responses": "openai", "chat": "openai", "messages": "anthropic"}
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _URL = "sqlite:///desk.db"
@@ -52,11 +53,12 @@ class Program:
 
     @property
     def loop(self) -> range:
-        """The lines from `with` to the end of the block."""
-        text = self.source.splitlines()
-        first = next(number for number, line in enumerate(text, 1) if line.startswith("with handrail.store.open("))
-        last = next(number for number, line in enumerate(text[first:], first + 1) if line and not line.startswith(" "))
-        return range(first, last - 1)
+        """The lines of the function `converse`, or from `with` to the end of the block."""
+        nodes = ast.parse(self.source).body
+        loop = next(node for node in nodes if isinstance(node, ast.With) or getattr(node, "name", None) == "converse")
+        assert loop.end_lineno is not None
+        first = loop.lineno + (not isinstance(loop, ast.With))
+        return range(first, loop.end_lineno + 1)
 
     def is_in(self, line: int, function: str) -> bool:
         """Whether a line is in the body of a function."""
@@ -107,13 +109,13 @@ def program_of(name: str) -> Program:
     page, names = (OWN_LOOP, PROVIDERS) if name in PROVIDERS else (PYDANTIC_AI, ADAPTERS)
     tools, *parts = _BLOCK.findall(page.read_text(encoding="utf-8"))
     source = tools + "\n" + parts[names.index(name)]
-    if page == OWN_LOOP:
-        source += "\n" + parts[len(names)]  # the loop is the same for all
-    (session,) = re.findall(r'store\.session\("([^"]+)"\)', source)
+    (session,) = re.findall(r'(?:store\.session\(|open_async\(store, )"([^"]+)"\)', source)
     assert source.count(_URL) == 1
-    package = ROOT / "src" / "handrail" / "adapters" / "pydantic_ai"
-    library = () if name in PROVIDERS else tuple(str(package / f"{file}.py") for file in _ADAPTER_FILES)
-    return Program(source, _URL, session, library)
+    files: tuple[str, ...] = _ADAPTER_FILES
+    if name in PROVIDERS:
+        files = ("model_replies", _LOOP_FILES[name.partition("-")[0]])
+    adapters = ROOT / "src" / "handrail" / "adapters"
+    return Program(source, _URL, session, tuple(str(adapters / f"{file}.py") for file in files))
 
 
 def _lines_of(code: CodeType) -> Iterator[int]:

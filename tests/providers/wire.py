@@ -1,20 +1,23 @@
 """A provider on 127.0.0.1: it checks each request as the real API does, and answers it by a script.
 
 The same messages get the same reply, with the same ids, so that a request that is repeated after a kill is answered the
-same. With `fresh_ids` each response has ids of its own, as with the real APIs.
+same. With `fresh_ids` each response has ids of its own, as with the real APIs. A request with `stream` is answered by
+events; with `cut` the stream ends after so many of them, without an error.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 Json = dict[str, Any]
+Event = tuple[str, Json | str]
+"""The name of an event of a stream, empty if it has none, and its data."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,12 @@ class Reply:
     Attributes:
         text: what it says; may be empty beside calls.
         calls: the tools that it asks for, each with its arguments.
+        end: a limit cut it off, the model refused, or it is to be continued; else it is complete.
     """
 
     text: str = ""
     calls: tuple[tuple[str, Json], ...] = ()
+    end: Literal["complete", "limit", "refusal", "pause"] = "complete"
 
 
 SCRIPT = (
@@ -74,6 +79,10 @@ class Api(Protocol):
         """The response with a reply, and what of it may be sent again, by id; `tag` makes the ids."""
         ...
 
+    def events(self, response: Json) -> Iterator[Event]:
+        """The stream of a response."""
+        ...
+
     def error(self, refusal: Refusal) -> Json:
         """The body of an error."""
         ...
@@ -95,15 +104,23 @@ class Provider:
         apis: the APIs that it serves.
         url: its address.
         fresh_ids: whether each response has ids of its own.
+        script: the replies to a conversation, in order.
+        response_id: the id of all responses; by default each has another one.
+        cut: after how many events a stream ends; by default after the last one.
         requests: the bodies that it was sent, in order.
         refusals: why it has refused some of them.
+        streamed: of how many events each stream would be that is not cut.
     """
 
     apis: tuple[Api, ...]
     url: str = ""
     fresh_ids: bool = False
+    script: Sequence[Reply] = SCRIPT
+    response_id: str | None = None
+    cut: int | None = None
     requests: list[Json] = field(default_factory=list[Json])
     refusals: list[str] = field(default_factory=list[str])
+    streamed: list[int] = field(default_factory=list[int])
     _issued: dict[str, Json] = field(default_factory=dict[str, Json])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -136,12 +153,30 @@ class Provider:
         body = cast("Json", parsed)
         self.requests.append(body)
         number = api.replies(body, self._issued)
-        if number >= len(SCRIPT):
+        if number >= len(self.script):
             raise Refusal("The script has ended.")
         tag = f"{number + 1}n{len(self.requests)}" if self.fresh_ids else f"{number + 1}"
-        response, issued = api.response(SCRIPT[number], tag, body)
+        response, issued = api.response(self.script[number], tag, body)
         self._issued |= issued
-        return response
+        return response if self.response_id is None else {**response, "id": self.response_id}
+
+    def stream(self, path: str, response: Json) -> bytes:
+        """A response as the events of a stream."""
+        api = next(item for item in self.apis if item.path == path)
+        events = list(api.events(response))
+        self.streamed.append(len(events))
+        return b"".join(map(_event_bytes, events[: self.cut]))
+
+
+def _event_bytes(event: Event) -> bytes:
+    name, data = event
+    text = data if isinstance(data, str) else json.dumps(data)
+    return (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
+
+
+def pieces(text: str) -> list[str]:
+    """A text as a stream brings it, a few characters at a time."""
+    return [text[place : place + 8] for place in range(0, len(text), 8)]
 
 
 @contextmanager
@@ -156,9 +191,11 @@ def serving(*apis: Api, fresh_ids: bool = False) -> Generator[Provider]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             data = self.rfile.read(int(headers.get("content-length", 0)))
             status, body = provider.respond(self.path, headers, data)
-            answer = json.dumps(body).encode()
+            is_stream = status == 200 and json.loads(data).get("stream") is True
+            answer = provider.stream(self.path, body) if is_stream else json.dumps(body).encode()
             self.send_response(status)
-            said = {"content-type": "application/json", "connection": "close", "x-should-retry": "false"}
+            kind = "text/event-stream" if is_stream else "application/json"
+            said = {"content-type": kind, "connection": "close", "x-should-retry": "false"}
             for name, value in {**said, "content-length": str(len(answer))}.items():
                 self.send_header(name, value)
             self.end_headers()

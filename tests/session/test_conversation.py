@@ -15,7 +15,7 @@ from handrail.session import CallRef, Session, conversation, open_calls
 from handrail.session.calls import ToolCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import Note, echo, executor, refusal, tool
+from tests.kit import Note, echo, executor, raises, refusal, tool
 from tests.session.faulty_stores import FaultyStore
 from tests.wording import Wording
 
@@ -96,6 +96,17 @@ def test_a_reply_is_stored_with_the_first_record_of_its_calls(store: MemoryStore
         assert entries_of(store, session) == 2
         talk.append({"role": "assistant", "content": "Done."})
         assert entries_of(store, session) == 4
+
+
+def test_an_answer_can_be_marked_as_the_end_of_a_run(store: MemoryStore, wording: Wording) -> None:
+    """It is stored with the mark, which a reply with calls cannot have: they would not be open."""
+    with Session.open(store, "s") as session:
+        session.conversation.append(QUESTION)
+        with raises(ValueError, wording):
+            session.conversation.append(REPLY, calls=CALLS, reply="r1", ended=True)
+        session.conversation.append({"role": "assistant", "content": "Done."}, ended=True)
+    with Session.open(store, "s") as session:
+        assert [part.ended for part in session.conversation.parts] == [False, True]
 
 
 def test_what_is_deferred_is_stored_when_the_session_is_closed(store: MemoryStore) -> None:

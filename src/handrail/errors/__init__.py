@@ -25,9 +25,9 @@
     ├── ModelVisibleError           the model, as a failed result: ToolValidationError ReadOnlyViolation
     │                               TransactionClosedError TurnConflictError AgentDepthError LeaseLostError
     │                               AppliedMeanwhileError EffectNotApplied EffectUncertain
-    └── RunAbortedError             caller of the run: PromptEvaluationError (ModelUnreachableError RecordingError
-                                    RollbackError) CommitInDoubtError DeadlineExceededError BudgetExceededError
-                                    VisibilityExpansionRequired
+    └── RunAbortedError             caller of the run: PromptEvaluationError (IncompleteReplyError RecordingError
+                                    ModelUnreachableError RollbackError) CommitInDoubtError DeadlineExceededError
+                                    BudgetExceededError VisibilityExpansionRequired
 
 An error for the developer is raised where a thing is declared; in the body of a handler, it fails the call as any other
 exception does. A `DeveloperMistake` reaches the developer from inside a call, too: see `handrail.runtime.failures`.

@@ -159,6 +159,24 @@ class ModelUnreachableError(PromptEvaluationError):
     reason: str
 
 
+class IncompleteReplyError(PromptEvaluationError):
+    """A reply of the model is cut off. No call of it has run, and nothing was appended; `phase` is `"response"`.
+
+    Attributes:
+        reply: the id that the provider gave it; empty if there is none.
+        reason: what the provider says, such as `"finish_reason length"`; with None in it, a stream was cut.
+    """
+
+    def __init__(self, reply: str, reason: str) -> None:
+        super().__init__(
+            f"the reply {f'{reply} ' if reply else ''}of the model is incomplete: {reason}. No call of it has run, and "
+            "nothing was appended, so make the request again; if a limit has cut the reply, with a higher one.",
+            phase="response",
+        )
+        self.reply = reply
+        self.reason = reason
+
+
 # Ends the run: a model that reads of it asks again.
 class RecordingError(PromptEvaluationError):
     """The session of a run was lost, or a store does not answer. What was committed is safe; `phase` is `"store"`.

@@ -102,7 +102,7 @@ class ToolOptions(PlainOptions, total=False):
 
 
 @subscriptable
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Tool(Generic[P, R]):
     """A function that a model may call. `handrail.tool` makes one of a typed function; this is the form below it.
 

@@ -128,7 +128,7 @@ def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
     """The open reply of a conversation; `parts` are the newest first, and no more of them are read than needed."""
     answered_ids: set[str] = set()
     for part in parts:
-        if part.ended:
+        if part.ended or (part.answers is None and not part.calls):
             break
         if part.answers is None:
             pairs = zip(part.call_refs, part.calls, strict=True)
@@ -251,7 +251,9 @@ class Conversation:
         requests = self._open_reply().calls
         return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in requests)
 
-    def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
+    def append(
+        self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None, ended: bool = False
+    ) -> None:
         """Appends messages. Those after an open reply end it, so append the answers of all its calls together.
 
         Completeness of the answers is not checked, because messages are not interpreted.
@@ -261,10 +263,11 @@ class Conversation:
             calls: the calls that they ask for, all of the reply, with the ids of the provider. Then the reply is open.
             reply: names the reply, as for `ToolExecutor.execute`; required with calls. A name of more than 500
                 characters is replaced by its digest.
+            ended: whether they are the answer of the model, with which a run ends; see `ConversationPart.ended`.
 
         Raises:
             InvalidArgumentError: `calls` has something that is not a `ToolCall`.
-            ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
+            ValueError: there are calls and no valid `reply`, or with `ended`; or calls or a reply, and no message.
             SessionUseError: a message is not JSON; a call of the open reply has no record; an earlier reply of that
                 name has a record of a call of the same id; or it may not wait on an event loop. Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
@@ -281,9 +284,11 @@ class Conversation:
                 "calls and the name of a reply belong to a message, and none was given: append the message of the "
                 "model that asks for the calls"
             )
+        if requests and ended:
+            raise ValueError("a run does not end with a reply that asks for calls: leave out ended=True")
         answers = self._check_answered()
         if messages:
-            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_request, requests)))
+            part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_request, requests)), ended=ended)
             self._check_new(part)
             self.add(part, write="deferred" if answers or requests else "surely")
 

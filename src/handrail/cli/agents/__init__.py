@@ -130,6 +130,7 @@ def check_agent(
     /,
     *,
     rules: Annotated[Path | None, A_FILE] = None,
+    provider: Literal["openai", "anthropic"] | None = None,
     format: Literal["table", "json"] = "table",
 ) -> int:
     """Check an agent without a model: all files of its project, all names, and the tools of a run.
@@ -142,13 +143,14 @@ def check_agent(
     Args:
         agent_file: The agent file, such as desk.agent.
         rules: The approval rules, instead of the project's.
+        provider: Also show which schemas this provider takes as strict, and why it does not take the others.
         format: `table` for people; `json` for programs: one document, with the schemas too.
     """
     need_extra()
     with imports_unsearched():
         from handrail.cli.agents.check import check_command  # noqa: PLC0415 - as above
 
-    return check_command(agent_file, rules, as_json=format == "json")
+    return check_command(agent_file, rules, provider, as_json=format == "json")
 
 
 # -------------------------------------------------------------------------------------------------------- a new agent

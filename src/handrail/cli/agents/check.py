@@ -16,6 +16,7 @@ from typing import Any
 
 from cyclopts import CycloptsError
 
+from handrail.adapters.strict_schemas import RULES, StrictRules, strict_faults
 from handrail.agents.agent import Inspection, LoadedAgent, ToolReport, taint_remarks
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
@@ -71,6 +72,12 @@ _RULE: tuple[Field[tuple[str, str, Rule]], ...] = (
     Field("rule", lambda row: row[2].source),
 )
 
+_STRICT: tuple[Field[tuple[str, list[str]]], ...] = (
+    Field("tool", lambda row: row[0], key="name"),
+    Field("strict", lambda row: not row[1], lambda row: "no" if row[1] else "yes", styles={"yes": "green"}),
+    Field("because", lambda row: row[1], lambda row: "; ".join(row[1])),
+)
+
 _OVER_FILES = frozenset({"files", "shell", "sandbox", "python"})
 _STORE_INSIDE = (
     "the store lies in the folder that the tools work on. File tools and sandboxes do not see it, but a program of the "
@@ -107,21 +114,26 @@ class Findings:
         self.problems = once([*self.problems, *(problem for error in errors for problem in flatten_problems(error))])
 
 
-def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int:
+def check_command(agent_file: Path, rules: Path | None, provider: str | None = None, *, as_json: bool) -> int:
     """Checks an agent, prints the findings, and returns the exit code."""
     screen = Screen()
     # Standard output is only for the findings: what modules and factories print goes to standard error.
     # Redirected before anything is imported: a module of the project may print at its import.
     with redirect_stdout(sys.stderr):
         findings = collect_findings(agent_file, rules)
+    strict = [] if provider is None else strict_rows(findings.tools, RULES[provider])
     if as_json:
-        screen.json(findings_json(agent_file, findings))
+        more = {} if provider is None else {"strict": [fields_json(_STRICT, row) for row in strict]}
+        screen.json(findings_json(agent_file, findings) | more)
         return FAILED if findings.problems else DONE
     screen.table(_TOOL, findings.tools)
     on_arguments = [(tool.name, verdict, rule) for tool in findings.tools for verdict, rule in tool.on_arguments]
     if on_arguments:
         screen.say("")
         screen.table(_RULE, on_arguments)
+    if strict:
+        screen.say("")
+        screen.table(_STRICT, strict)
     for remark in (
         *(f"warning: {warning}" for warning in findings.warnings),
         *(f"taint: {taint}" for taint in findings.taint),
@@ -225,6 +237,11 @@ def _note_model(findings: Findings, model: NamedModel | None) -> None:
         check_name(model)
     except CycloptsError as error:
         findings.note(AgentError(str(error)))
+
+
+def strict_rows(tools: Sequence[ToolReport], rules: StrictRules) -> list[tuple[str, list[str]]]:
+    """Each tool, and why a provider does not take its schema as strict."""
+    return [(tool.name, strict_faults(tool.parameters, rules)) for tool in tools]
 
 
 def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:

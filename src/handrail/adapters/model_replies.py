@@ -1,0 +1,213 @@
+"""The replies of a model that a program asks through the SDK of a provider: appended, run, and answered.
+
+`handrail.adapters.openai` and `handrail.adapters.anthropic` translate; what they share is here.
+
+| step | by |
+|---|---|
+| read a response: its messages, its calls, and whether it is complete | `ProviderForm.read` of the adapter |
+| name the reply, and append it to `session.conversation` with its calls | `answer_reply` |
+| run the calls, those of an open reply too | `ToolExecutor.answer` |
+| write the answers in the form of the provider | `ProviderForm.write` of the adapter |
+| append them, unless calls wait for a person | `answer_reply` |
+
+No request is made, and no SDK is imported: a response is an object whose attributes are read, or decoded JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+
+from handrail.adapters.loop import claim_reply_name
+from handrail.adapters.tool_executor import Answers, ToolExecutor
+from handrail.errors import SessionUseError
+from handrail.errors.developer import check_argument
+from handrail.runtime import ToolCall, ToolMessage
+from handrail.runtime.execution import ASYNC
+from handrail.serde.json_schema import is_array
+from handrail.session.calls import is_reply
+from handrail.session.conversation import ConversationPart
+
+if TYPE_CHECKING:
+    from handrail.adapters.tool_executor import OpenQuestion, PendingAnswers
+    from handrail.session import Session
+
+Json: TypeAlias = dict[str, Any]
+"""An object of decoded JSON."""
+
+IMAGES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+"""The media types of the images that models see."""
+
+PDF: Final = "application/pdf"
+"""The media type of the documents that models read."""
+
+
+class ModelReply(NamedTuple):
+    """A reply of the model.
+
+    Attributes:
+        id: the id that the provider gave it; empty if there is none.
+        messages: what is appended of it, in the form of the provider.
+        calls: its calls, in order.
+        is_final: whether it is an answer, so that the model is not asked again.
+        refusal: why the model refused; empty if it did not, or if the messages say so.
+    """
+
+    id: str
+    messages: Sequence[Any]
+    calls: Sequence[ToolCall] = ()
+    is_final: bool = False
+    refusal: str = ""
+
+
+class ProviderForm(NamedTuple):
+    """The form in which a provider has replies and answers.
+
+    Attributes:
+        read: reads a response; raises `IncompleteReplyError`, and `InvalidArgumentError` for what is not one.
+        write: writes the answers to the calls of a reply, in the order of the calls, below the messages of the reply.
+    """
+
+    read: Callable[[Any], ModelReply]
+    write: Callable[[Sequence[Any], Sequence[ToolMessage]], list[Json]]
+
+
+class ReplyItems(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with attributes
+    """What a reply of the model has added to the conversation, in order: its messages, and the answers to its calls.
+
+    A program that has a list of its own extends it by these.
+
+    Attributes:
+        reply: the reply as the adapter has read it.
+        questions: the calls that wait for a person. No answer to the reply was appended; `answer(executor)`, later,
+            continues with these calls.
+        prompt_changed: whether `executor.text` or `executor.tools` have changed.
+    """
+
+    reply: ModelReply = ModelReply("", ())
+    questions: tuple[OpenQuestion, ...] = ()
+    prompt_changed: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """True if the reply is an answer, or a refusal. Nothing is left to ask."""
+        return self.reply.is_final
+
+    @property
+    def text(self) -> str:
+        """The text of the reply."""
+        return _words(self.reply.messages, "text")
+
+    @property
+    def refusal(self) -> str:
+        """The words with which the model refused to answer; empty if it did not."""
+        return self.reply.refusal or _words(self.reply.messages, "refusal")
+
+    @property
+    def continues(self) -> bool:
+        """True if the model is to be asked next: the reply is not final, and no call of it waits for a person."""
+        return not (self.is_final or self.questions)
+
+
+# ------------------------------------------------------------------------------------------------- a reply, answered
+
+
+def answer_reply(executor: ToolExecutor, response: object, form: ProviderForm) -> ReplyItems:
+    """Appends a reply, runs its calls, and appends their answers; without a response, finishes an open reply."""
+    reply = _append_reply(executor, response, form)
+    answers = executor.answer() if reply.calls else None
+    return _append_answers(executor, reply, answers, form, begins=response is not None)
+
+
+async def answer_reply_async(executor: ToolExecutor, response: object, form: ProviderForm) -> ReplyItems:
+    """Answers as `answer_reply` does, without blocking the event loop; reads run concurrently."""
+    store = _session(executor).store
+    reply = await ASYNC.write_to(store, partial(_append_reply, executor, response, form))
+    answers = await executor.answer_async() if reply.calls else None
+    append = partial(_append_answers, executor, reply, answers, form, begins=response is not None)
+    return await ASYNC.write_to(store, append)
+
+
+def _session(executor: ToolExecutor) -> Session:
+    check_argument("answer", "executor", executor, ToolExecutor, "a ToolExecutor")
+    return executor.environment.session
+
+
+def _append_reply(executor: ToolExecutor, response: object, form: ProviderForm) -> ModelReply:
+    session = _session(executor)
+    talk = session.conversation
+    if response is None:
+        newest = next(reversed(talk.parts), ConversationPart(()))
+        return ModelReply("", newest.messages, talk.calls, newest.ended)
+    reply = form.read(response)
+    if talk.reply is not None:
+        raise SessionUseError(
+            f"the calls of reply {talk.reply} have not been answered in the conversation of session "
+            f"{session.session_id!r}, so no other reply can follow it; answer them first: answer(executor)"
+        )
+    if reply.messages:
+        name = _claim_name(executor, reply) if reply.calls else None
+        talk.append(*reply.messages, calls=reply.calls, reply=name, ended=reply.is_final)
+    return reply
+
+
+def _append_answers(
+    executor: ToolExecutor,
+    reply: ModelReply,
+    answers: Answers | PendingAnswers | None,
+    form: ProviderForm,
+    *,
+    begins: bool,
+) -> ReplyItems:
+    written = form.write(reply.messages, answers) if isinstance(answers, Answers) else []
+    if written:
+        executor.environment.session.conversation.append(*written)
+    items = ReplyItems((*(reply.messages if begins else ()), *written))
+    items.reply = reply
+    if answers is not None:
+        items.prompt_changed = answers.prompt_changed
+        items.questions = () if written else cast("PendingAnswers", answers).questions
+    return items
+
+
+def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
+    session, now = executor.environment.session, executor.environment.clock.now()
+    call_ids = [call.id for call in reply.calls]
+    if is_reply(reply.id) and claim_reply_name(session, reply.id, call_ids, now):
+        return reply.id
+    names = (f"reply-{number}" for number in count(len(session[ConversationPart])))
+    return next(name for name in names if claim_reply_name(session, name, call_ids, now))
+
+
+# --------------------------------------------------------------------------------------------- responses and messages
+
+
+def read_field(value: Any, name: str) -> Any:  # noqa: ANN401 - of an SDK
+    """A field of an object of an SDK, or of its JSON; `None` if there is none."""
+    # Not `getattr`: pydantic takes longer to miss a field than all else that is read of a response.
+    fields: Json = cast("Json", value) if isinstance(value, dict) else getattr(value, "__dict__", {})
+    return fields.get(name)
+
+
+def as_json(value: Any) -> Json:  # noqa: ANN401 - of an SDK
+    """An object of an SDK as JSON, as it is sent again: with the fields that the provider has set."""
+    if isinstance(value, dict):
+        return cast("Json", value)
+    # What a helper of the SDK has parsed for the program is not a field of the API.
+    kind = cast("object", type(value))
+    extra = value.__api_exclude__ if hasattr(kind, "__api_exclude__") else None
+    dump: Callable[..., Json] = value.model_dump
+    return dump(mode="json", by_alias=True, exclude_unset=True, exclude=extra, warnings=False)
+
+
+def _words(messages: Sequence[Any], kind: Literal["text", "refusal"]) -> str:
+    return "".join(word for message in messages for word in _words_in(message, kind))
+
+
+def _words_in(message: Json, kind: Literal["text", "refusal"]) -> Iterator[str]:
+    if message.get("role") == "assistant":
+        content = message.get("content")
+        parts = content if is_array(content) else [{"text": content, "refusal": message.get("refusal")}]
+        yield from (words for part in parts if isinstance(words := part.get(kind), str))
