@@ -17,7 +17,7 @@ class Ask(NamedTuple):
     """A call of the model; its id is its position in the case, `c1`, `c2` and so on, unless it has one."""
 
     tool: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] | str  # text is not changed, and need not be JSON
     id: str = ""
 
 
@@ -27,6 +27,7 @@ class Left:
 
     Attributes:
         notes: the state of the session.
+        file: the text of a file that rolls back.
         paid: the effects outside.
         records: the items of `ToolInvoked`, in the order of the calls.
         ledger: the rows of the ledger, each as its tool and its status.
@@ -35,6 +36,7 @@ class Left:
     """
 
     notes: list[str] = field(default_factory=list[str])
+    file: str = ""
     paid: list[str] = field(default_factory=list[str])
     records: list[str] = field(default_factory=list[str])
     ledger: list[str] = field(default_factory=list[str])
@@ -80,12 +82,15 @@ def _pay(order: str) -> Ask:
     return Ask("pay", {"order": order})
 
 
+_TWENTY = ("look", "look", "note", "look", "spoil") * 4
+
 CASES: dict[str, Case] = {
     "success": Case(
-        about="A tool writes to the session, another one pays.",
+        about="A tool writes, another one pays.",
         replies=[[_note("a"), _pay("A-1")]],
         left=Left(
             notes=["a"],
+            file="a",
             paid=["A-1"],
             records=["c1 note: ok", "c2 pay: ok"],
             ledger=["pay: done"],
@@ -95,17 +100,22 @@ CASES: dict[str, Case] = {
     "invalid": Case(
         about="An argument has a wrong type.",
         replies=[[Ask("note", {"text": 7}), _note("a")]],
-        left=Left(notes=["a"], records=["c1 note: parse", "c2 note: ok"], events={"ToolInvoked": 2}),
+        left=Left(notes=["a"], file="a", records=["c1 note: parse", "c2 note: ok"], events={"ToolInvoked": 2}),
+    ),
+    "malformed": Case(
+        about="The arguments are not JSON.",
+        replies=[[Ask("note", '{"text": '), _note("a")]],
+        left=Left(notes=["a"], file="a", records=["c1 note: parse", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "unknown tool": Case(
         about="The name is not that of a tool.",
         replies=[[Ask("nope", {"text": "a"}), _note("a")]],
-        left=Left(notes=["a"], records=["c1 nope: look_up", "c2 note: ok"], events={"ToolInvoked": 2}),
+        left=Left(notes=["a"], file="a", records=["c1 nope: look_up", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "denied": Case(
         about="A policy denies the call.",
         replies=[[_pay("forbidden"), _note("a")]],
-        left=Left(notes=["a"], records=["c1 pay: policy", "c2 note: ok"], events={"ToolInvoked": 2}),
+        left=Left(notes=["a"], file="a", records=["c1 pay: policy", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "asked": Case(
         about="A person is asked, and says yes.",
@@ -119,12 +129,15 @@ CASES: dict[str, Case] = {
         left=Left(records=["c1 pay: approval"], events={"ToolInvoked": 1}),
     ),
     "asked later": Case(
-        about="The question is left open; the run is resumed with a yes.",
+        about="The question is left open, and answered later.",
         replies=[[_pay("big-1"), _note("a")]],
         verdict="later",
-        left=Left(notes=["a"], records=["c2 note: ok"], events={"ToolInvoked": 1}, waits=["c1 pay: postponed"]),
+        left=Left(
+            notes=["a"], file="a", records=["c2 note: ok"], events={"ToolInvoked": 1}, waits=["c1 pay: postponed"]
+        ),
         resumed=Left(
             notes=["a"],
+            file="a",
             paid=["big-1"],
             records=["c1 pay: ok", "c2 note: ok"],
             ledger=["pay: done"],
@@ -132,12 +145,22 @@ CASES: dict[str, Case] = {
         ),
     ),
     "failed": Case(
-        about="A handler writes to the session, and fails.",
+        about="A handler writes, and fails.",
         replies=[[Ask("spoil", {"text": "a"}), _note("b")]],
-        left=Left(notes=["b"], records=["c1 spoil: handler", "c2 note: ok"], events={"ToolInvoked": 2}),
+        left=Left(notes=["b"], file="b", records=["c1 spoil: handler", "c2 note: ok"], events={"ToolInvoked": 2}),
+    ),
+    "raised": Case(
+        about="A handler writes, and raises.",
+        replies=[[Ask("burst", {"text": "a"}), _note("b")]],
+        left=Left(
+            notes=["b"],
+            file="b",
+            records=["c1 burst: handler, not final", "c2 note: ok"],
+            events={"ToolInvoked": 2, "ToolRaised": 1},
+        ),
     ),
     "replayed": Case(
-        about="Two replies ask for one effect, which has a key.",
+        about="Two calls have one key.",
         replies=[[Ask("charge", {"order": "A-1"})], [Ask("charge", {"order": "A-1"})]],
         left=Left(
             paid=["A-1"],
@@ -151,6 +174,7 @@ CASES: dict[str, Case] = {
         replies=[[_pay("lost"), _note("a")]],
         left=Left(
             notes=["a"],
+            file="a",
             paid=["lost"],
             records=["c1 pay: handler, not final", "c2 note: ok"],
             ledger=["pay: unknown"],
@@ -164,6 +188,7 @@ CASES: dict[str, Case] = {
         is_slow=True,
         left=Left(
             notes=["a"],
+            file="a",
             paid=["A-1"],
             records=["c1 note: ok", "c2 linger: handler, not final"],
             ledger=["linger: unknown"],
@@ -172,11 +197,12 @@ CASES: dict[str, Case] = {
         ),
     ),
     "cancelled": Case(
-        about="The run is cancelled while a handler waits.",
-        replies=[[_note("a"), Ask("wait", {"order": "A-1"})]],
+        about="The run is cancelled in a call.",
+        replies=[[_note("a")], [Ask("wait", {"order": "A-1"})]],
         is_cancelled=True,
         left=Left(
             notes=["a"],
+            file="a",
             paid=["A-1"],
             records=["c1 note: ok", "c2 wait: handler, not final"],
             ledger=["wait: unknown"],
@@ -185,7 +211,7 @@ CASES: dict[str, Case] = {
         ),
     ),
     "parallel": Case(
-        about="Two reads wait for each other; a payment is beside them.",
+        about="Two reads wait for each other.",
         replies=[[Ask("meet", {"text": "a"}), Ask("meet", {"text": "b"}), _pay("A-1")]],
         left=Left(
             paid=["A-1"],
@@ -194,13 +220,35 @@ CASES: dict[str, Case] = {
             events={"ToolInvoked": 3},
         ),
     ),
+    "order": Case(
+        about="Twenty calls read, write and fail.",
+        replies=[[Ask(name, {"text": str(number)}) for number, name in enumerate(_TWENTY)]],
+        left=Left(
+            notes=["2", "7", "12", "17"],
+            file="17",
+            records=sorted(
+                f"c{number} {name}: {'handler' if name == 'spoil' else 'ok'}" for number, name in enumerate(_TWENTY, 1)
+            ),
+            events={"ToolInvoked": 20},
+        ),
+    ),
+    "nested": Case(
+        about="A handler makes calls.",
+        replies=[[Ask("nest", {"text": "a"})]],
+        left=Left(
+            notes=["a"],
+            file="a",
+            records=["c1 nest: ok", "c1/fails spoil: handler, not final", "c1/works note: ok, not final"],
+            events={"ToolInvoked": 3},
+        ),
+    ),
     "repeated id": Case(
         about="Two calls of a reply have one id.",
         replies=[[_note("a", "c1"), _note("b", "c1")]],
-        left=Left(notes=["a", "b"], records=["c1 note: ok", "c1_2 note: ok"], events={"ToolInvoked": 2}),
+        left=Left(notes=["a", "b"], file="b", records=["c1 note: ok", "c1_2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "disclosure": Case(
-        about="A tool is called before its section is open, and after.",
+        about="A tool's section is closed, then opened.",
         replies=[
             [Ask("refund", {"order": "A-1"})],
             [Ask("open_sections", {"paths": ["refunds"], "reason": "A refund."})],
@@ -214,7 +262,7 @@ CASES: dict[str, Case] = {
         ),
     ),
     "tainted": Case(
-        about="After an untrusted mail a payment is asked about; a person says no.",
+        about="A payment follows an untrusted mail.",
         replies=[[Ask("read_mail", {})], [_pay("A-1")]],
         verdict="no",
         taints=True,
@@ -224,13 +272,15 @@ CASES: dict[str, Case] = {
 """The script, by the names of its cases."""
 
 KILLED = Case(
-    about="The process is killed while a handler pays; the run is resumed.",
-    replies=[[_note("a"), _pay("killed"), _note("b"), _pay("A-1")]],
+    about="The process is killed by SIGKILL in a payment; another one resumes.",
+    replies=[[_note("a")], [_pay("killed"), _note("b")], [_pay("A-1")]],
     left=Left(
         notes=["a", "b"],
+        file="b",
         paid=["killed", "A-1"],
         records=["c1 note: ok", "c2 pay: claim, not final", "c3 note: ok", "c4 pay: ok"],
         ledger=["pay: done", "pay: unknown"],
+        events={"ToolInvoked": 3},
         waits=["c2 pay: unknown"],
     ),
 )

@@ -65,7 +65,7 @@ Way: TypeAlias = Callable[[Desk], list[Answer]] | Callable[[Desk], Coroutine[Any
 """Runs a desk; the answers that the model has read. One that is a coroutine function can be cancelled."""
 
 
-# ------------------------------------------------------------------------------------------------------- loops of one's own
+# -------------------------------------------------------------------------------------------------- loops of one's own
 
 
 def own_loop(desk: Desk) -> list[Answer]:
@@ -110,7 +110,7 @@ def _own_answers(executor: ToolExecutor) -> list[Answer]:
     return [Answer(one["id"], one["ok"], one["text"]) for one in messages if one["role"] == "tool"]
 
 
-# ------------------------------------------------------------------------------------------------------- OpenAI, Anthropic
+# --------------------------------------------------------------------------------------------------- OpenAI, Anthropic
 
 
 async def openai_responses(desk: Desk) -> list[Answer]:
@@ -145,22 +145,36 @@ async def _converse(desk: Desk, loop: ModuleType, response: Callable[[int, list[
 
 def _response(number: int, calls: list[Any]) -> Response:
     output: list[Any] = [
-        {"type": "function_call", "id": f"fc-{number}-{place}", "call_id": call_id, "name": name, "arguments": json.dumps(args)}
+        {
+            "type": "function_call",
+            "id": f"fc-{number}-{place}",
+            "call_id": call_id,
+            "name": name,
+            "arguments": _text(args),
+        }
         for place, (call_id, name, args) in enumerate(calls)
     ]
-    said = {"type": "output_text", "text": "Done.", "annotations": []}
-    done = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [said]}
+    said: dict[str, Any] = {"type": "output_text", "text": "Done.", "annotations": []}
+    done: dict[str, Any] = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [said]}
     rest = {"created_at": 0, "model": "m", "object": "response", "parallel_tool_calls": True, "tool_choice": "auto"}
     body = {"id": f"reply-{number}", "status": "completed", "output": output or [done], "tools": [], **rest}
     return Response.model_validate(body)
 
 
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
 def _completion(number: int, calls: list[Any]) -> ChatCompletion:
     asked = [
-        {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": _text(args)}}
         for call_id, name, args in calls
     ]
-    message = {"role": "assistant", "content": None, "tool_calls": asked} if calls else {"role": "assistant", "content": "Done."}
+    message = (
+        {"role": "assistant", "content": None, "tool_calls": asked}
+        if calls
+        else {"role": "assistant", "content": "Done."}
+    )
     choice = {"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": message}
     body = {"id": f"reply-{number}", "created": 0, "model": "m", "object": "chat.completion", "choices": [choice]}
     return ChatCompletion.model_validate(body)
@@ -174,7 +188,7 @@ def _message(number: int, calls: list[Any]) -> Message:
     return Message.model_validate({**body, "content": content, "stop_reason": reason})
 
 
-# -------------------------------------------------------------------------------------------------------------- PydanticAI
+# ---------------------------------------------------------------------------------------------------------- PydanticAI
 
 
 async def toolset(desk: Desk) -> list[Answer]:
@@ -235,7 +249,7 @@ async def agent_file(desk: Desk) -> list[Answer]:
     (desk.folder / "project").mkdir(exist_ok=True)
     agent = project(desk.folder / "project", toolsets=toolsets)
     with desk.session() as session:
-        options = RunOptions(session=session, model=_model(desk), asker=asker, rules=rules)
+        options = RunOptions(session=session, model=_model(desk), asker=asker, rules=rules, resources=desk.resources)
         await agent.run_async(None if session[ConversationPart].all() else "Work.", options)
         return _stored(session)
 
@@ -252,7 +266,7 @@ def _model(desk: Desk) -> FunctionModel:
 def _model_reply(desk: Desk, messages: list[ModelMessage]) -> ModelResponse:
     number = sum(isinstance(message, ModelResponse) for message in messages)
     calls = [ToolCallPart(name, arguments, tool_call_id=call_id) for call_id, name, arguments in desk.reply(number)]
-    return ModelResponse(calls or [TextPart("Done.")], provider_response_id=f"reply-{number}")
+    return ModelResponse([*calls] or [TextPart("Done.")], provider_response_id=f"reply-{number}")
 
 
 def _stored(session: Session) -> list[Answer]:
@@ -269,7 +283,7 @@ def _returns(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
     return [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
 
 
-# --------------------------------------------------------------------------------------------------------------- LangGraph
+# ----------------------------------------------------------------------------------------------------------- LangGraph
 
 
 def langgraph(desk: Desk) -> list[Answer]:
@@ -297,7 +311,9 @@ def _graph(desk: Desk, saver: object) -> Any:
     def model(state: MessagesState) -> dict[str, list[Any]]:
         number = sum(isinstance(message, AIMessage) for message in state["messages"])
         calls: list[Any] = [{"id": call_id, "name": name, "args": args} for call_id, name, args in desk.reply(number)]
-        return {"messages": [AIMessage("" if calls else "Done.", id=f"reply-{number}", tool_calls=calls)]}
+        asked = {"tool_calls": [call for call in calls if not isinstance(call["args"], str)]}
+        asked["invalid_tool_calls"] = [{**call, "error": None} for call in calls if isinstance(call["args"], str)]
+        return {"messages": [AIMessage("" if calls else "Done.", id=f"reply-{number}", **asked)]}
 
     def route(state: MessagesState) -> str:
         newest: Any = state["messages"][-1]
@@ -324,7 +340,7 @@ def _answers_in(state: Any) -> list[Answer]:
     return [Answer(one.tool_call_id, one.status == "success", str(one.content)) for one in messages]
 
 
-# --------------------------------------------------------------------------------------------------------------------- MCP
+# ----------------------------------------------------------------------------------------------------------------- MCP
 
 
 async def mcp_server(desk: Desk) -> list[Answer]:
@@ -346,8 +362,10 @@ async def proxy(desk: Desk) -> list[Answer]:
     with ToolExecutor(prompt=behind.prompt, session=Session()) as executor, desk.session() as session:
         async with on_port(server(executor)) as url:
             upstream = McpServer(name="desk", url=url)
-            policies = lambda _: behind.policies
-            async with proxied(upstream, settings=settings, session=session, policies=policies, **options) as (client, _):
+            async with proxied(upstream, settings=settings, session=session, policies=desk.judges, **options) as (
+                client,
+                _,
+            ):
                 try:
                     return await _call_all(desk, client)
                 finally:
@@ -361,18 +379,26 @@ def _person(desk: Desk) -> Any:
     return show
 
 
+def _meta(key: str) -> Any:
+    return {KEY: key}
+
+
 async def _call_all(desk: Desk, client: Client) -> list[Answer]:
     answers: list[Answer] = []
     for number in range(len(desk.case.replies)):
         calls = desk.reply(number)
-        requests = [client.call_tool(name, args, meta={KEY: call_id}) for call_id, name, args in calls]
+        requests = [client.call_tool(name, args, meta=_meta(call_id)) for call_id, name, args in calls]
         for (call_id, _, _), result in zip(calls, await asyncio.gather(*requests), strict=True):
             if " has not run yet: " not in text(result):
                 answers.append(Answer(call_id, not result.is_error, text(result)))
+        while number and "refunds" in str(desk.case.replies[number]):  # opened, and a proxy is notified of the tools
+            if "refund" in {one.name for one in (await client.list_tools()).tools}:
+                break
+            await asyncio.sleep(0.01)
     return answers
 
 
-# --------------------------------------------------------------------------------------------------------------- the table
+# ----------------------------------------------------------------------------------------------------------- the table
 
 WAYS: dict[str, Way] = {
     "own loop": own_loop,
@@ -390,6 +416,9 @@ WAYS: dict[str, Way] = {
     "proxy": proxy,
 }
 """All ways in, by their names on the page."""
+
+NO_FIELD = {"OpenAI responses", "OpenAI chat"}
+"""The ways in whose API has no field for a failure: the text says it."""
 
 
 def run(way: Way, desk: Desk) -> list[Answer]:
