@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
@@ -258,9 +258,20 @@ class Desk:
     def approve(self, request: ApprovalRequest) -> Approval:
         """The person."""
         del request
-        if self.verdict == "later":
-            return Approval.later()
-        return Approval(approved=self.verdict == "yes", reason=REASON)
+        verdict = self.answer()
+        return Approval.later() if verdict == "later" else Approval(approved=verdict == "yes", reason=REASON)
+
+    def answer(self) -> Literal["yes", "no", "later"]:
+        """What a person answers; raises what asking ends with."""
+        match self.verdict:
+            case "fails":
+                raise ConnectionError("no line")
+            case "is cancelled":
+                raise asyncio.CancelledError
+            case "exits":
+                raise SystemExit
+            case verdict:
+                return verdict
 
     def listen(self, session: Session) -> None:
         """Counts the events of a session."""

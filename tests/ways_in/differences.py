@@ -63,10 +63,16 @@ DIFFERENCES: Sequence[Difference] = (
     ),
     Difference("PydanticAI ends the run.", ["toolset"], {"repeated id": None}),
     Difference(
-        "The model also reads that a person said no.",
+        "The model also reads why a call was refused.",
         ["agent file"],
-        {"refused": Change(texts=[0]), "tainted": Change(texts=[1])},
+        {
+            "refused": Change(texts=[0]),
+            "asking fails": Change(texts=[0]),
+            "asking cancelled": Change(texts=[0]),
+            "tainted": Change(texts=[1]),
+        },
     ),
+    Difference("The client asks.", ["proxy"], dict.fromkeys(("asking fails", "asking cancelled", "asking exits"))),
     Difference("The protocol has arguments as an object.", ["Anthropic", "MCP server", "proxy"], {"malformed": None}),
     Difference(
         "A call is named by the key of the client; with another call's key it is refused.",
@@ -83,7 +89,8 @@ DIFFERENCES: Sequence[Difference] = (
         {
             name: Change({"notes": [], "file": ""})
             for name, case in (*CASES.items(), (_KILLED, KILLED))
-            if case.left.notes and name not in {"malformed", "order"}
+            if case.left.notes
+            and name not in {"malformed", "order", "asking fails", "asking cancelled", "asking exits"}
         },
     ),
     Difference(

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-Verdict = Literal["yes", "no", "later"]
+Verdict = Literal["yes", "no", "later", "fails", "is cancelled", "exits"]
+"""What a person answers, or how asking ends."""
 
 
 class Ask(NamedTuple):
@@ -86,7 +87,7 @@ _TWENTY = ("look", "look", "note", "look", "spoil") * 4
 
 CASES: dict[str, Case] = {
     "success": Case(
-        about="A tool writes, another one pays.",
+        about="A tool writes, another pays.",
         replies=[[_note("a"), _pay("A-1")]],
         left=Left(
             notes=["a"],
@@ -108,28 +109,28 @@ CASES: dict[str, Case] = {
         left=Left(notes=["a"], file="a", records=["c1 note: parse", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "unknown tool": Case(
-        about="The name is not that of a tool.",
+        about="No tool has the name.",
         replies=[[Ask("nope", {"text": "a"}), _note("a")]],
         left=Left(notes=["a"], file="a", records=["c1 nope: look_up", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "denied": Case(
-        about="A policy denies the call.",
+        about="A policy denies.",
         replies=[[_pay("forbidden"), _note("a")]],
         left=Left(notes=["a"], file="a", records=["c1 pay: policy", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "asked": Case(
-        about="A person is asked, and says yes.",
+        about="A person says yes.",
         replies=[[_pay("big-1")]],
         left=Left(paid=["big-1"], records=["c1 pay: ok"], ledger=["pay: done"], events={"ToolInvoked": 1}),
     ),
     "refused": Case(
-        about="A person is asked, and says no.",
+        about="A person says no.",
         replies=[[_pay("big-1")]],
         verdict="no",
         left=Left(records=["c1 pay: approval"], events={"ToolInvoked": 1}),
     ),
     "asked later": Case(
-        about="The question is left open, and answered later.",
+        about="The question is answered later.",
         replies=[[_pay("big-1"), _note("a")]],
         verdict="later",
         left=Left(
@@ -142,6 +143,36 @@ CASES: dict[str, Case] = {
             records=["c1 pay: ok", "c2 note: ok"],
             ledger=["pay: done"],
             events={"ToolInvoked": 1},
+        ),
+    ),
+    "asking fails": Case(
+        about="Asking raises.",
+        replies=[[_pay("big-1"), _note("a")]],
+        verdict="fails",
+        left=Left(
+            notes=["a"], file="a", records=["c1 pay: approval, not final", "c2 note: ok"], events={"ToolInvoked": 2}
+        ),
+    ),
+    "asking cancelled": Case(
+        about="Asking is cancelled.",
+        replies=[[_pay("big-1"), _note("a")]],
+        verdict="is cancelled",
+        left=Left(
+            notes=["a"], file="a", records=["c1 pay: approval, not final", "c2 note: ok"], events={"ToolInvoked": 2}
+        ),
+    ),
+    "asking exits": Case(
+        about="Asking ends the process.",
+        replies=[[_pay("big-1")], [_note("a")]],
+        verdict="exits",
+        left=Left(waits=["c1 pay: postponed"]),
+        resumed=Left(
+            notes=["a"],
+            file="a",
+            paid=["big-1"],
+            records=["c1 pay: ok", "c2 note: ok"],
+            ledger=["pay: done"],
+            events={"ToolInvoked": 2},
         ),
     ),
     "failed": Case(
@@ -197,7 +228,7 @@ CASES: dict[str, Case] = {
         ),
     ),
     "cancelled": Case(
-        about="The run is cancelled in a call.",
+        about="A call is cancelled.",
         replies=[[_note("a")], [Ask("wait", {"order": "A-1"})]],
         is_cancelled=True,
         left=Left(
@@ -248,7 +279,7 @@ CASES: dict[str, Case] = {
         left=Left(notes=["a", "b"], file="b", records=["c1 note: ok", "c1_2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "disclosure": Case(
-        about="A tool's section is closed, then opened.",
+        about="A closed section is opened.",
         replies=[
             [Ask("refund", {"order": "A-1"})],
             [Ask("open_sections", {"paths": ["refunds"], "reason": "A refund."})],
@@ -262,7 +293,7 @@ CASES: dict[str, Case] = {
         ),
     ),
     "tainted": Case(
-        about="A payment follows an untrusted mail.",
+        about="An untrusted mail precedes a payment.",
         replies=[[Ask("read_mail", {})], [_pay("A-1")]],
         verdict="no",
         taints=True,
@@ -272,7 +303,7 @@ CASES: dict[str, Case] = {
 """The script, by the names of its cases."""
 
 KILLED = Case(
-    about="The process is killed by SIGKILL in a payment; another one resumes.",
+    about="SIGKILL in a payment; another process resumes.",
     replies=[[_note("a")], [_pay("killed"), _note("b")], [_pay("A-1")]],
     left=Left(
         notes=["a", "b"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -36,7 +37,10 @@ def play(way: str, case: str, folder: Path) -> tuple[list[Answer], list[Left]]:
     """What the model has read at the end of a case, and what was left after each run of it."""
     desk = Desk(CASES[case], MemoryStore(), folder)
     try:
-        answers, lefts = run(WAYS[way], desk), [desk.left()]
+        answers: list[Answer] = []
+        with pytest.raises(SystemExit) if desk.verdict == "exits" else nullcontext():
+            answers = run(WAYS[way], desk)
+        lefts = [desk.left()]
         if desk.case.resumed is not None:
             desk.verdict = "yes"
             answers = run(WAYS[way], desk)
@@ -54,7 +58,7 @@ def _by_own_loop(case: str) -> list[Answer]:
 
 @pytest.mark.parametrize("way, case", PAIRS)
 @pytest.mark.requirement("M-02", "M-03d", "S-05c")
-@pytest.mark.short(len(PAIRS))
+@pytest.mark.short(160)
 def test_script_leaves_the_same_by_every_way_in(way: str, case: str, tmp_path: Path, wording: Wording) -> None:
     """What the model reads, state, effects, records, ledger, events and open calls, also of a run that is resumed."""
     answers, lefts = play(way, case, tmp_path)

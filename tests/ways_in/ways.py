@@ -47,6 +47,7 @@ from handrail.agents import GatedCall, RunOptions
 from handrail.errors import CallPostponed
 from handrail.runtime import Session, ToolCall
 from handrail.session.conversation import ConversationPart
+from handrail.waiting import run_on_new_loop
 from tests.adapters.mcp.kit import on_port, proxied, text
 from tests.agents.kit import desk as project
 from tests.agents.kit import ruled
@@ -242,7 +243,8 @@ async def agent_file(desk: Desk) -> list[Answer]:
     """An agent file, whose gate asks."""
 
     async def asker(_: GatedCall) -> AskerAnswer:
-        return AskerAnswer(desk.verdict, reason="" if desk.verdict == "yes" else REASON)
+        verdict = desk.answer()
+        return AskerAnswer(verdict, reason="" if verdict == "yes" else REASON)
 
     rules = ruled("defaults: {read: allow, state: allow, external: allow}")
     toolsets = {section.key: section for section in desk.sections}
@@ -425,7 +427,7 @@ def run(way: Way, desk: Desk) -> list[Answer]:
     """Runs a desk, on an event loop of its own if the way is asynchronous."""
     if not iscoroutinefunction(way):
         return cast("Callable[[Desk], list[Answer]]", way)(desk)
-    return asyncio.run(_until_cancelled(way(desk), desk) if desk.case.is_cancelled else way(desk))
+    return run_on_new_loop(_until_cancelled(way(desk), desk) if desk.case.is_cancelled else way(desk))
 
 
 async def _until_cancelled(running: Coroutine[Any, Any, list[Answer]], desk: Desk) -> list[Answer]:
