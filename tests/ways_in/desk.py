@@ -44,7 +44,7 @@ SESSION = "desk"
 REASON = "It is too dear."
 """Why a person says no."""
 
-_BRIEF = timedelta(milliseconds=200)
+_BRIEF = timedelta(milliseconds=300)
 _PATIENCE = 10.0
 
 

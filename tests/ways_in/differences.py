@@ -149,7 +149,12 @@ def tables() -> str:
     for name in cases:
         cells = [_cell(way, name) for way in WAYS]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "| case | |", "|---|---|", *(f"| {name} | {case.about} |" for name, case in cases.items())]
+    lines += [
+        "",
+        "| case | |",
+        "|---|---|",
+        *(f"| {name} | {case.about} |" for name, case in cases.items() if case.about),
+    ]
     lines += ["", "| | difference |", "|---|---|"]
     lines += [f"| {number} | {row.reason} |" for number, row in enumerate(DIFFERENCES, 1)]
     return "\n".join([*lines, "", ""])

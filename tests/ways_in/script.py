@@ -50,19 +50,19 @@ class Case:
     """A row of the script.
 
     Attributes:
-        about: the row, in words for the page.
         replies: the calls of each reply of the model; after the last one it says that it is done.
         verdict: what a person answers who is asked.
         left: what the calls leave.
+        about: the row, in words for the page, if its name does not say it.
         resumed: what is left when the run has been resumed, and the person says yes; `None` if it has ended.
         is_cancelled: the run is cancelled while a handler waits.
         taints: a server behind a proxy is untrusted.
         is_slow: a server behind a proxy has a timeout.
     """
 
-    about: str
     replies: Sequence[Sequence[Ask]]
     left: Left
+    about: str = ""
     verdict: Verdict = "yes"
     resumed: Left | None = None
     is_cancelled: bool = False
@@ -109,12 +109,10 @@ CASES: dict[str, Case] = {
         left=Left(notes=["a"], file="a", records=["c1 note: parse", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "unknown tool": Case(
-        about="No tool has the name.",
         replies=[[Ask("nope", {"text": "a"}), _note("a")]],
         left=Left(notes=["a"], file="a", records=["c1 nope: look_up", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
     "denied": Case(
-        about="A policy denies.",
         replies=[[_pay("forbidden"), _note("a")]],
         left=Left(notes=["a"], file="a", records=["c1 pay: policy", "c2 note: ok"], events={"ToolInvoked": 2}),
     ),
@@ -146,7 +144,6 @@ CASES: dict[str, Case] = {
         ),
     ),
     "asking fails": Case(
-        about="Asking raises.",
         replies=[[_pay("big-1"), _note("a")]],
         verdict="fails",
         left=Left(
@@ -154,7 +151,6 @@ CASES: dict[str, Case] = {
         ),
     ),
     "asking cancelled": Case(
-        about="Asking is cancelled.",
         replies=[[_pay("big-1"), _note("a")]],
         verdict="is cancelled",
         left=Left(
@@ -162,7 +158,6 @@ CASES: dict[str, Case] = {
         ),
     ),
     "asking exits": Case(
-        about="Asking ends the process.",
         replies=[[_pay("big-1")], [_note("a")]],
         verdict="exits",
         left=Left(waits=["c1 pay: postponed"]),
@@ -228,7 +223,6 @@ CASES: dict[str, Case] = {
         ),
     ),
     "cancelled": Case(
-        about="A call is cancelled.",
         replies=[[_note("a")], [Ask("wait", {"order": "A-1"})]],
         is_cancelled=True,
         left=Left(
@@ -264,7 +258,6 @@ CASES: dict[str, Case] = {
         ),
     ),
     "nested": Case(
-        about="A handler makes calls.",
         replies=[[Ask("nest", {"text": "a"})]],
         left=Left(
             notes=["a"],
@@ -274,7 +267,6 @@ CASES: dict[str, Case] = {
         ),
     ),
     "repeated id": Case(
-        about="Two calls of a reply have one id.",
         replies=[[_note("a", "c1"), _note("b", "c1")]],
         left=Left(notes=["a", "b"], file="b", records=["c1 note: ok", "c1_2 note: ok"], events={"ToolInvoked": 2}),
     ),

@@ -355,7 +355,7 @@ async def mcp_server(desk: Desk) -> list[Answer]:
 async def proxy(desk: Desk) -> list[Answer]:
     """`open_proxy` in front of a server that has the tools."""
     behind = desk.behind()
-    brief = timedelta(milliseconds=500) if desk.case.is_slow else None
+    brief = timedelta(seconds=1) if desk.case.is_slow else None
     settings = ToolSettings(
         state=("note", "spoil"), keys={"charge": ("order",)}, untrusted=desk.case.taints, timeout=brief
     )
