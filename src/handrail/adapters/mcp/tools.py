@@ -268,9 +268,9 @@ def parse_content(blocks: object) -> tuple[list[str], list[ContentPart]]:
 def _check_ask(connection: McpConnection, definition: t.Tool, ask: AskTool) -> None:
     own: Any = definition.input_schema.get("properties", {})
     if missing := [name for name in ask.arguments.values() if name != "$key" and name not in own]:
-        raise PromptValidationError(f"its reconcile takes {missing[0]!r} of the call, and the tool takes no such argument")
-    theirs: Any = next((one.input_schema for one in connection.tools if one.name == ask.tool), {}).get("properties")
-    if unknown := [name for name in ask.arguments if theirs is not None and name not in theirs]:
+        raise PromptValidationError(f"its reconcile takes {missing[0]!r} of the call, which has no such argument")
+    schema: Any = next((one.input_schema for one in connection.tools if one.name == ask.tool), None)
+    if unknown := [name for name in ask.arguments if schema and name not in schema.get("properties", {})]:
         raise PromptValidationError(f"its reconcile gives {ask.tool} {unknown[0]!r}, which it does not take")
 
 
