@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos mutate format lock clean
+.PHONY: help setup restate demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -29,9 +29,12 @@ help: ## Say what can be made (this text)
 
 setup: $(READY) ## Prepare .venv; done again when the pins or pyproject.toml change
 
-$(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt requirements/npm.json scripts/setup.sh
+$(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt requirements/npm.json scripts/setup.sh scripts/npm.sh
 	@sh scripts/setup.sh "$(PYTHON)"
 	@touch $@
+
+restate: setup ## Install Restate's server, 220 MB that only test-more and chaos need
+	@sh scripts/npm.sh restate
 
 demo: setup ## Run the refund desk, ARGS=coding, mail, or proxy; ARGS="--model openai:..." takes a real model
 	@$(BIN)/python $(if $(DEMO_$(firstword $(ARGS))),\
@@ -40,7 +43,7 @@ demo: setup ## Run the refund desk, ARGS=coding, mail, or proxy; ARGS="--model o
 test: setup ## Run every check below, all of them even if one fails; fail if any did
 	@sh scripts/test.sh
 
-test-more: setup ## Run the full forms of the long tests, the tests on other Pythons that uv finds, and pyright on all code
+test-more: restate ## Run the full forms of the long tests, the tests on other Pythons that uv finds, and pyright on all code
 	@$(MAKE) --no-print-directory pyright
 	@echo "--- full forms"
 	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1 \
@@ -116,7 +119,7 @@ screenshots: docs ## Look at pages of the site in a Chromium: light and dark, wi
 reference: setup ## Write the page of the reference that is made from the tables of a store
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.store_schema
 
-chaos: setup ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
+chaos: restate ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)
 
 mutate: setup ## Change the code at random places, 200 of them, and print what no test notices; ARGS="--mutants 20"

@@ -4,7 +4,8 @@ Exits with 1 if a promise was not kept: an effect happened twice or not at all, 
 happened, is not known to be done in the end, was not applied exactly once, or the session disagrees with the files or
 the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
 sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; what speaks MCP is
-killed: see `chaos.mcp.kills`; and graphs of LangGraph are killed: see `chaos.langgraph.kills`.
+killed: see `chaos.mcp.kills`; so are graphs of LangGraph: see `chaos.langgraph.kills`; and programs in durable engines:
+see `chaos.engines.kills`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import get_args
 from chaos import cancellations, history, interrupts, outages, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
+from chaos.engines import kills as engine_kills
 from chaos.langgraph import kills as graph_kills
 from chaos.mcp import kills as mcp_kills
 from chaos.mcp.client import Setup
@@ -90,6 +92,7 @@ class Options:
         outages: how many rounds to play in which connections to PostgreSQL are cut.
         mcp: how many rounds to play in which a client, a proxy or a server of MCP is killed.
         langgraph: how many rounds to play in which a graph of LangGraph is killed.
+        engines: how often to kill the programs of each kind that run in durable engines.
     """
 
     kills: int
@@ -106,6 +109,7 @@ class Options:
     outages: int
     mcp: int
     langgraph: int
+    engines: int
 
 
 def main() -> int:
@@ -118,7 +122,7 @@ def main() -> int:
     programs_end = _end_programs(options)
     sandboxes_end = _kill_sandboxes(options)
     calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options) & _kill_mcp(options)
-    calls_end &= _kill_graphs(options)
+    calls_end = calls_end & _kill_graphs(options) & _kill_engines(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -248,6 +252,21 @@ def _kill_graphs(options: Options) -> bool:
     for fault in count.faults:
         _say(f"    {fault}  BROKEN")
     return not count.faults
+
+
+def _kill_engines(options: Options) -> bool:
+    """Kill programs in durable engines, plain ones and those with Handrail; whether the latter paid nothing twice."""
+    broken = False
+    stores = {"sqlite": {"SQLite"}, "postgres": {"PostgreSQL"}}.get(options.store, {"SQLite", "PostgreSQL"})
+    for kind in engine_kills.KINDS:
+        if not options.engines or kind.database not in stores:
+            continue
+        count = engine_kills.play(kind, options.engines, random.Random(f"{options.seed} engines {kind}"))
+        broken = broken or bool(count.faults)
+        _say(f"engines, {kind}: {count}")
+        for fault in count.faults:
+            _say(f"    {fault}  BROKEN")
+    return not broken
 
 
 @contextmanager
@@ -414,6 +433,8 @@ def _parse() -> Options:
     parser.add_argument("--mcp", type=int, default=100, metavar="N", help=mcp_help)
     langgraph_help = "rounds in which a graph of LangGraph is killed (default: %(default)s)"
     parser.add_argument("--langgraph", type=int, default=100, metavar="N", help=langgraph_help)
+    engines_help = "kills of each kind of program in a durable engine (default: %(default)s)"
+    parser.add_argument("--engines", type=int, default=100, metavar="N", help=engines_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
 

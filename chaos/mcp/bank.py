@@ -2,19 +2,15 @@
 
 A payment that is `stubborn` goes on when its caller has gone. A bank that is to be asked by `find` has none: what it
 said about an order would be wrong a moment later.
-
-`Books` are the files of a scene, which survive every kill: what was begun, what was paid, and what clients were
-answered. Each line is one object of JSON, and is written at once.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import mcp_types as t
@@ -22,48 +18,11 @@ from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-Book = Literal["begun", "paid", "answered"]
+from chaos.books import Books
 
 _NUMBER = {"type": "number"}
 _ORDER = {"order": {"type": "string"}}
 _PAYMENT = {**_ORDER, "before": _NUMBER, "after": _NUMBER, "stubborn": {"type": "boolean"}}
-
-
-class Books:
-    """The files, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write(self, book: Book, **entry: object) -> None:
-        """Appends an entry."""
-        line = json.dumps(entry).encode() + b"\n"
-        descriptor = os.open(self._path(book), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
-
-    def begin(self, order: str = "") -> None:
-        """Notes that this process begins to pay an order, or to serve."""
-        self.write("begun", order=order, pid=os.getpid(), parent=os.getppid())
-
-    def pay(self, order: str, key: object) -> str:
-        """Pays an order; returns the receipt."""
-        self.write("paid", order=order, key=key)
-        return f"receipt of {order}"
-
-    def is_paid(self, order: str) -> bool:
-        """Whether an order is paid."""
-        return any(entry["order"] == order for entry in self.read("paid"))
-
-    def read(self, book: Book) -> list[dict[str, Any]]:
-        """All entries."""
-        path = self._path(book)
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
-
-    def _path(self, book: Book) -> Path:
-        return self._folder / f"{book}.jsonl"
 
 
 def _tool(name: str, properties: dict[str, Any], *, reads: bool) -> t.Tool:

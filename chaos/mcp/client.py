@@ -22,7 +22,7 @@ import mcp_types as t
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from chaos.mcp.bank import Books
+from chaos.books import Books
 from chaos.mcp.desk import FOLDER
 
 Setup = Literal["keys of calls", "keys of arguments", "find", "serve"]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chaos.mcp.bank import Books
+from chaos.books import Books
 from handrail import tool
 from handrail.prompt import External, Tool, ToolContext, ToolResult
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Literal, get_args
 
-from chaos.mcp.bank import Books
+from chaos.books import Books
 from chaos.mcp.client import Mode, Payment, Setup, Task, url, write_config
 from handrail import store as stores
 

@@ -44,8 +44,8 @@ FACES = {
     "handrail.errors": """AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError
         BudgetExceededError CallIdReusedError CallPostponed CircularResourceError CommitInDoubtError
         CompletionCheckError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError DocumentError DumpError
-        DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError FilesystemError
-        HandrailError IncompleteReplyError
+        DuplicateBindingError DurableEngineError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
+        FilesystemError HandrailError IncompleteReplyError
         InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError LoopBlockedError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
         PathNotFoundError PosixRequiredError ProjectError PromptEvaluationError PromptRenderError PromptValidationError

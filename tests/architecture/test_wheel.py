@@ -38,8 +38,8 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 NEEDS = {
     "": "handrail.prompt, handrail.runtime, handrail.adapters.tool_executor, handrail.store, handrail.contrib.tools",
     "pydantic-ai": "handrail.adapters.pydantic_ai",
-    "openai": "handrail.adapters.pydantic_ai, pydantic_ai.models.openai",
-    "anthropic": "handrail.adapters.pydantic_ai, pydantic_ai.models.anthropic",
+    "openai": "handrail.adapters.openai, openai",
+    "anthropic": "handrail.adapters.anthropic, anthropic",
     "agents": "handrail.agents",
     "langgraph": "handrail.adapters.langgraph",
     "mcp": "handrail.adapters.mcp.proxy, handrail.adapters.mcp.http, handrail.cli.mcp",

@@ -183,17 +183,21 @@ HELLO: dict[str, Any] = {
 
 
 def test_each_proxy_that_runs_has_a_session_of_its_own(mcp: Command, tmp_path: Path) -> None:
-    """That of the command, or the first of its name with a number that no other process has; or that of `--session`."""
+    """That of its server, or one that no other process opens, in which no key would hold; or that of `--session`."""
     store = ("--store", f"sqlite:///{tmp_path}/calls.db")
     with started("proxy", *store, *BANK_COMMAND) as process:
         ask(process, "initialize", **HELLO)
         for session in ([], ["--session", "mine"]):
             with started("proxy", *session, *store, *BANK_COMMAND) as other:
                 ask(other, "initialize", **HELLO)
+                meta = {"dev.handrail/key": "k"}
+                answer = ask(other, "tools/call", name="balance", arguments={}, _meta=meta)
+                assert ("error" in answer) == (not session)
                 other.communicate(timeout=60)
         process.communicate(timeout=60)
     assert process.returncode == 0  # its input has ended
-    assert {row["session_id"] for row in mcp.rows("sessions", "list", *store)} == {"proxy", "proxy-2", "mine"}
+    sessions = {row["session_id"].partition("-own-")[0] for row in mcp.rows("sessions", "list", *store)}
+    assert sessions == {"proxy-bank_server", "mine"}
 
 
 def test_sigterm_ends_a_proxy_in_order(mcp: Command, tmp_path: Path, wording: Wording) -> None:
@@ -207,8 +211,8 @@ def test_sigterm_ends_a_proxy_in_order(mcp: Command, tmp_path: Path, wording: Wo
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "")
     (row,) = mcp.rows("sessions", "list", *store)
-    assert (row["session_id"], row["state"]) == ("proxy", ["ended"])
-    assert mcp("sessions", "show", "proxy", *store).out == wording
+    assert (row["session_id"], row["state"]) == ("proxy-bank_server", ["ended"])
+    assert mcp("sessions", "show", "proxy-bank_server", *store).out == wording
 
 
 def test_server_without_a_client_ends_in_order(mcp: Command) -> None:

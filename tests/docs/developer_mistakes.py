@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import AbstractCapability
 
 import handrail.store
 from handrail import errors
 from handrail import prompt as prompts
 from handrail import tool as decorated
-from handrail.adapters.pydantic_ai import PydanticAIAdapter
+from handrail.adapters.engines import engine_reply
+from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PydanticAIAdapter, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.limits import Deadline
@@ -317,6 +324,29 @@ def reuse(_: Path) -> None:
     executor.execute(ToolCall("1", "pay", {"number": "8"}), reply="r")
 
 
+def run_in_temporal(_: Path) -> None:
+    """Run a toolset as code of a workflow; a module stands for Temporal's SDK."""
+    workflow = ModuleType("temporalio.workflow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workflow, "in_workflow", lambda: True, raising=False)
+        patch.setitem(sys.modules, workflow.__name__, workflow)
+        Agent("test", toolsets=[HandrailToolset(door())]).run_sync("Pay.")
+
+
+class Engine(AbstractCapability[Any]):
+    """Stands for the capability of a durable engine, in a run that it will run again."""
+
+    in_durable_context = True
+
+
+def store_twice(_: Path) -> None:
+    """Store the conversation of a run that an engine stores."""
+    executor = door()
+    stored = StoredHistory(executor.environment.session, "desk")
+    capability = HandrailCapability(executor, conversation=stored)
+    Agent("test", capabilities=[Engine(), capability]).run_sync("Pay.")
+
+
 def write_to_two_stores(_: Path) -> None:
     """Keep a session in one store, and have another one decide about its files."""
     with TemporaryDirectory() as folder, handrail.store.open("memory:") as far:
@@ -491,6 +521,10 @@ RUNS = (
           lambda _: door().execute_all([CALL, ToolCall(wrong(2), "pay")], reply="r")),
     unfit("ToolExecutor.execute", "call", type, lambda _: door().execute(wrong(ToolCall))),
     Mistake("a number as reply", ValueError, lambda _: door().execute(CALL, reply=wrong(7))),
+    unfit("engine_reply", "run_id", type(None), lambda _: engine_reply(None, 1)),
+    Mistake("a toolset in a workflow of Temporal", errors.DurableEngineError, run_in_temporal, {"engine": "Temporal"}),
+    Mistake("a conversation that a durable engine stores, too", errors.DurableEngineError, store_twice,
+            {"engine": "Engine"}),
     unfit("PydanticAIAdapter", "approver", str, lambda _: PydanticAIAdapter("test", approver=wrong("yes"))),
     unfit("ToolExecutor", "prompt", PromptTemplate,
           lambda _: PydanticAIAdapter("test").evaluate(wrong(prompt().template), session=Session())),

@@ -38,9 +38,11 @@ README = ROOT / "README.md"
 YOUR_OWN_DATABASE = ROOT / "docs" / "how-to" / "your-own-database.md"
 """Its programs need a server: `test_how_to.py` runs them."""
 
-
 TRACE_CALLS = ROOT / "docs" / "how-to" / "trace-calls.md"
 """Its programs send to a collector."""
+
+DURABLE_ENGINES = ROOT / "docs" / "how-to" / "durable-engines.md"
+"""Its programs are started again when they have been killed: `test_engines.py` runs them."""
 
 
 _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -48,7 +50,7 @@ _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def with_code() -> dict[Path, list[CodeExample]]:
     """The pages that hold code, each with its blocks in their order."""
-    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE, *typed_pages()})]
+    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE, DURABLE_ENGINES, *typed_pages()})]
     examples = {page: list(find_examples(page)) for page in pages}
     return {page: found for page, found in examples.items() if found}
 

@@ -165,7 +165,7 @@ NOT_OURS = """
     pg_signal_backend query_only tcp_keepalives_idle to_regclass node_modules fs protected_hardlinks requirement ctrl_c
     value_text ANTHROPIC_API_KEY OPENAI_API_KEY ACCESS_KEY API_KEY PRIVATE_KEY access_token api_key client_secret Cache
     Card Class Color Doc Ground Level North Page ID_2 ID_3 call_0 get_webpage notes_read_file prices_read_file test_till
-    read_result_2 Address
+    read_result_2 Address CELERY_BROKER_URL activity_id start_to_close_timeout visibility_timeout
 """
 """Names of other libraries and programs; of the tests, and one that code composes; and those that a text makes up."""
 

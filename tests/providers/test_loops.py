@@ -120,6 +120,14 @@ def test_a_response_may_be_the_json_of_one(provider: wire.Provider, executor: To
     assert list(model.loop.answer(other, response)) == list(from_json)
 
 
+def test_what_is_empty_or_parsed_is_not_sent_again(executor: ToolExecutor) -> None:
+    """Servers that are compatible refuse fields that they do not know; what they add themselves is sent again."""
+    said = {"role": "assistant", "content": "{}", "reasoning_content": "I think."}
+    message: dict[str, Any] = {**said, "parsed": {"a": 1}, "annotations": [], "refusal": None, "tool_calls": None}
+    reply = openai.answer(executor, {"id": "r", "choices": [{"finish_reason": "stop", "message": message}]})
+    assert list(reply) == messages(executor) == [said]
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_another_question_continues_the_conversation(
     provider: wire.Provider, executor: ToolExecutor, api: ApiName

@@ -56,6 +56,9 @@ def messages_request(reply: Json | None) -> Json:
 
 
 WAIT, TEXT = {"role": "user", "content": "Wait."}, {"type": "text", "text": "Here."}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aW1hZ2U="}}
+INPUT = {"type": "input_image", "image_url": "data:image/png;base64,aW1hZ2U="}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aW1hZ2U="}}
 CHAT: Cases = {
     "valid": (lambda body: body, None),
     "a new field in the reply": (lambda body: body["messages"][2].update(later=1), None),
@@ -68,6 +71,10 @@ CHAT: Cases = {
     "something between": (lambda body: body["messages"].insert(3, WAIT), "have no answer: call_1_0, call_1_1"),
     "a changed reply": (lambda body: body["messages"][2].update(content="x"), "not what the model has sent"),
     "the model's word last": (lambda body: body["messages"].append(said(body)), "The last message is the model's"),
+    "what the SDK adds": (lambda body: body["messages"][2]["tool_calls"][0].update(index=0), "Unknown parameter"),
+    "an answer that is no text": (lambda body: body["messages"][3].update(content=[PICTURE]), "Invalid type"),
+    "a picture for the model": (lambda body: body["messages"].append({**WAIT, "content": [PICTURE]}), None),
+    "a part of another API": (lambda body: body["messages"].append({**WAIT, "content": [INPUT]}), "Invalid content"),
     "no schema": (lambda body: body["tools"][0]["function"].pop("parameters"), "Invalid schema"),
     "two tools of a name": (lambda body: body["tools"].append(body["tools"][0]), "must be unique"),
     "an invalid name": (lambda body: body["tools"][0]["function"].update(name="pay it"), "Invalid name"),
@@ -83,6 +90,9 @@ RESPONSES: Cases = {
     "an answer first": (lambda body: body["input"].insert(0, body["input"].pop()), "belong to no call"),
     "an item of another reply": (lambda body: body["input"][2].update(id="msg_9"), "was not found"),
     "a changed item": (lambda body: body["input"][3].update(arguments="{}"), "not what the model has sent"),
+    "what the SDK adds": (lambda body: body["input"][3].update(parsed_arguments={}), "Unknown parameter"),
+    "a picture as an answer": (lambda body: body["input"][-1].update(output=[INPUT]), None),
+    "a part of another API": (lambda body: body["input"][-1].update(output=[PICTURE]), "Invalid output"),
     "reasoning left out": (lambda body: body["input"].pop(1), "without its required 'reasoning' item: 'rs_1'"),
     "a role of another API": (lambda body: body["input"][-1].update(role="tool"), "Unknown parameter"),
     "no strict": (lambda body: body["tools"][0].pop("strict"), "Missing required parameter: 'strict'"),
@@ -97,6 +107,12 @@ MESSAGES: Cases = {
     "a call without an answer": (lambda body: body["messages"][2]["content"].pop(), "have no answer: toolu_1_1"),
     "answers in two messages": (lambda body: body["messages"].append(rest(body)), "have no answer: toolu_1_1"),
     "text before the answers": (lambda body: body["messages"][2]["content"].insert(0, TEXT), "must come first"),
+    "a picture as an answer": (lambda body: body["messages"][2]["content"][0].update(content=[IMAGE]), None),
+    "a part of another API": (
+        lambda body: body["messages"][2]["content"][0].update(content=[INPUT]),
+        "is not expected",
+    ),
+    "the model's word last": (lambda body: body["messages"].pop(), "prefill"),
     "no answers": (lambda body: body["messages"][2].update(content=[]), "must have non-empty content"),
     "the reply as it came": (lambda body: body["messages"][1].update(id="msg_1"), "Unknown parameter"),
     "an unknown block": (lambda body: body["messages"][1]["content"][0].update(type="x"), "is not expected"),

@@ -31,10 +31,8 @@ from handrail.adapters.model_replies import (
     ModelReply,
     ProviderForm,
     ReplyItems,
-    answer_reply,
-    answer_reply_async,
     as_json,
-    read_field,
+    read_fields,
 )
 from handrail.adapters.strict_schemas import ANTHROPIC, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
@@ -86,12 +84,12 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
         SessionUseError: the calls of another reply have not been answered.
         Exception: as for `ToolExecutor.answer`, and `Conversation.append`.
     """
-    return answer_reply(executor, response, _FORM)
+    return _FORM.answer(executor, response)
 
 
 async def answer_async(executor: ToolExecutor, response: object = None) -> ReplyItems:
     """Answers as `answer` does, without blocking the event loop; calls that only read run concurrently."""
-    return await answer_reply_async(executor, response, _FORM)
+    return await _FORM.answer_async(executor, response)
 
 
 def _describe(tool: Tool[Any, Any]) -> Json:
@@ -107,13 +105,13 @@ def _describe(tool: Tool[Any, Any]) -> Json:
 
 
 def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program gives
-    content, reason = read_field(response, "content"), read_field(response, "stop_reason")
+    fields = read_fields(response)
+    content, reason, reply_id = fields.get("content"), fields.get("stop_reason"), fields.get("id") or ""
     if not is_array(content):
         expected = "a Message of Anthropic, or its JSON; of a stream, its get_final_message()"
         raise InvalidArgumentError(function="anthropic.answer", argument="response", value=response, expected=expected)
-    reply_id = read_field(response, "id") or ""
     if reason == "refusal":
-        words = read_field(read_field(response, "stop_details"), "explanation")
+        words = read_fields(fields.get("stop_details")).get("explanation")
         return ModelReply(reply_id, (), is_final=True, refusal=words or "the model refused to answer")
     blocks = [as_json(block) for block in content]
     calls = [ToolCall(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
@@ -121,7 +119,7 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
     if reason != "tool_use" and (calls or reason not in {*_FINAL, "pause_turn"}):
         raise IncompleteReplyError(reply_id, f"stop_reason {reason}" + (" beside calls" if calls else ""))
     messages = [{"role": "assistant", "content": blocks}] if blocks else []
-    return ModelReply(reply_id, messages, calls, is_final=not calls and reason != "pause_turn")
+    return ModelReply(reply_id, messages, calls, not calls and reason != "pause_turn")
 
 
 def _write(_: Sequence[Json], answers: Sequence[ToolMessage]) -> list[Json]:

@@ -5,10 +5,10 @@
 | step | by |
 |---|---|
 | read a response: its messages, its calls, and whether it is complete | `ProviderForm.read` of the adapter |
-| name the reply, and append it to `session.conversation` with its calls | `answer_reply` |
+| name the reply, and append it to `session.conversation` with its calls | `ProviderForm.answer` |
 | run the calls, those of an open reply too | `ToolExecutor.answer` |
 | write the answers in the form of the provider | `ProviderForm.write` of the adapter |
-| append them, unless calls wait for a person | `answer_reply` |
+| append them, unless calls wait for a person | `ProviderForm.answer` |
 
 No request is made, and no SDK is imported: a response is an object whose attributes are read, or decoded JSON.
 """
@@ -48,7 +48,7 @@ class ModelReply(NamedTuple):
     """A reply of the model.
 
     Attributes:
-        id: the id that the provider gave it; empty if there is none.
+        id: the id that the provider gave it, until it has a name; empty if there is none.
         messages: what is appended of it, in the form of the provider.
         calls: its calls, in order.
         is_final: whether it is an answer, so that the model is not asked again.
@@ -60,18 +60,6 @@ class ModelReply(NamedTuple):
     calls: Sequence[ToolCall] = ()
     is_final: bool = False
     refusal: str = ""
-
-
-class ProviderForm(NamedTuple):
-    """The form in which a provider has replies and answers.
-
-    Attributes:
-        read: reads a response; raises `IncompleteReplyError`, and `InvalidArgumentError` for what is not one.
-        write: writes the answers to the calls of a reply, in the order of the calls, below the messages of the reply.
-    """
-
-    read: Callable[[Any], ModelReply]
-    write: Callable[[Sequence[Any], Sequence[ToolMessage]], list[Json]]
 
 
 class ReplyItems(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with attributes
@@ -111,65 +99,69 @@ class ReplyItems(tuple[Any, ...]):  # noqa: SLOT001 - a tuple with attributes
         return not (self.is_final or self.questions)
 
 
-# ------------------------------------------------------------------------------------------------- a reply, answered
+class ProviderForm(NamedTuple):
+    """The form in which a provider has replies and answers, and what answers a reply in it.
 
+    Attributes:
+        read: reads a response; raises `IncompleteReplyError`, and `InvalidArgumentError` for what is not one.
+        write: writes the answers to the calls of a reply, in the order of the calls, below the messages of the reply.
+    """
 
-def answer_reply(executor: ToolExecutor, response: object, form: ProviderForm) -> ReplyItems:
-    """Appends a reply, runs its calls, and appends their answers; without a response, finishes an open reply."""
-    reply = _append_reply(executor, response, form)
-    answers = executor.answer() if reply.calls else None
-    return _append_answers(executor, reply, answers, form, begins=response is not None)
+    read: Callable[[Any], ModelReply]
+    write: Callable[[Sequence[Any], Sequence[ToolMessage]], list[Json]]
 
+    def answer(self, executor: ToolExecutor, response: object) -> ReplyItems:
+        """Appends a reply, runs its calls, and appends their answers; without a response, finishes an open reply."""
+        reply = self._append_reply(executor, response)
+        answers = executor.answer(reply.calls, reply=reply.id or None) if reply.calls else None
+        return self._append_answers(executor, reply, answers, begins=response is not None)
 
-async def answer_reply_async(executor: ToolExecutor, response: object, form: ProviderForm) -> ReplyItems:
-    """Answers as `answer_reply` does, without blocking the event loop; reads run concurrently."""
-    store = _session(executor).store
-    reply = await ASYNC.write_to(store, partial(_append_reply, executor, response, form))
-    answers = await executor.answer_async() if reply.calls else None
-    append = partial(_append_answers, executor, reply, answers, form, begins=response is not None)
-    return await ASYNC.write_to(store, append)
+    async def answer_async(self, executor: ToolExecutor, response: object) -> ReplyItems:
+        """Answers as `answer` does, without blocking the event loop; reads run concurrently."""
+        store = _session(executor).store
+        reply = await ASYNC.write_to(store, partial(self._append_reply, executor, response))
+        answers = await executor.answer_async(reply.calls, reply=reply.id or None) if reply.calls else None
+        append = partial(self._append_answers, executor, reply, answers, begins=response is not None)
+        return await ASYNC.write_to(store, append)
+
+    def _append_reply(self, executor: ToolExecutor, response: object) -> ModelReply:
+        session = _session(executor)
+        talk = session.conversation
+        if response is None:
+            newest = next(reversed(talk.parts), ConversationPart(()))
+            return ModelReply(talk.reply or "", newest.messages, talk.calls, newest.ended)
+        reply = self.read(response)
+        if talk.reply is not None:
+            raise SessionUseError(
+                f"the calls of reply {talk.reply} have not been answered in the conversation of session "
+                f"{session.session_id!r}, so no other reply can follow it; answer them first: answer(executor)"
+            )
+        if reply.calls:
+            name = _claim_name(executor, reply)
+            talk.append(*reply.messages, calls=reply.calls, reply=name)
+            # As another process reads them that answers the reply after a kill.
+            return ModelReply(name, reply.messages, talk.calls)
+        if reply.messages:
+            talk.append(*reply.messages, ended=reply.is_final)
+        return reply
+
+    def _append_answers(
+        self, executor: ToolExecutor, reply: ModelReply, answers: Answers | PendingAnswers | None, *, begins: bool
+    ) -> ReplyItems:
+        written = self.write(reply.messages, answers) if isinstance(answers, Answers) else []
+        if written:
+            executor.environment.session.conversation.append(*written)
+        items = ReplyItems((*(reply.messages if begins else ()), *written))
+        items.reply = reply
+        if answers is not None:
+            items.prompt_changed = answers.prompt_changed
+            items.questions = () if written else cast("PendingAnswers", answers).questions
+        return items
 
 
 def _session(executor: ToolExecutor) -> Session:
     check_argument("answer", "executor", executor, ToolExecutor, "a ToolExecutor")
     return executor.environment.session
-
-
-def _append_reply(executor: ToolExecutor, response: object, form: ProviderForm) -> ModelReply:
-    session = _session(executor)
-    talk = session.conversation
-    if response is None:
-        newest = next(reversed(talk.parts), ConversationPart(()))
-        return ModelReply("", newest.messages, talk.calls, newest.ended)
-    reply = form.read(response)
-    if talk.reply is not None:
-        raise SessionUseError(
-            f"the calls of reply {talk.reply} have not been answered in the conversation of session "
-            f"{session.session_id!r}, so no other reply can follow it; answer them first: answer(executor)"
-        )
-    if reply.messages:
-        name = _claim_name(executor, reply) if reply.calls else None
-        talk.append(*reply.messages, calls=reply.calls, reply=name, ended=reply.is_final)
-    return reply
-
-
-def _append_answers(
-    executor: ToolExecutor,
-    reply: ModelReply,
-    answers: Answers | PendingAnswers | None,
-    form: ProviderForm,
-    *,
-    begins: bool,
-) -> ReplyItems:
-    written = form.write(reply.messages, answers) if isinstance(answers, Answers) else []
-    if written:
-        executor.environment.session.conversation.append(*written)
-    items = ReplyItems((*(reply.messages if begins else ()), *written))
-    items.reply = reply
-    if answers is not None:
-        items.prompt_changed = answers.prompt_changed
-        items.questions = () if written else cast("PendingAnswers", answers).questions
-    return items
 
 
 def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
@@ -181,14 +173,10 @@ def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
     return next(name for name in names if claim_reply_name(session, name, call_ids, now))
 
 
-# --------------------------------------------------------------------------------------------- responses and messages
-
-
-def read_field(value: Any, name: str) -> Any:  # noqa: ANN401 - of an SDK
-    """A field of an object of an SDK, or of its JSON; `None` if there is none."""
-    # Not `getattr`: pydantic takes longer to miss a field than all else that is read of a response.
-    fields: Json = cast("Json", value) if isinstance(value, dict) else getattr(value, "__dict__", {})
-    return fields.get(name)
+def read_fields(value: Any) -> Json:  # noqa: ANN401 - of an SDK
+    """The fields of an object of an SDK, or of its JSON; any other value has none."""
+    # Not by `getattr`: pydantic takes longer to miss a field than all else that is read of a response.
+    return cast("Json", value) if isinstance(value, dict) else getattr(value, "__dict__", {})
 
 
 def as_json(value: Any) -> Json:  # noqa: ANN401 - of an SDK

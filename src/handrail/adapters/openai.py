@@ -33,10 +33,8 @@ from handrail.adapters.model_replies import (
     ModelReply,
     ProviderForm,
     ReplyItems,
-    answer_reply,
-    answer_reply_async,
     as_json,
-    read_field,
+    read_fields,
 )
 from handrail.adapters.strict_schemas import OPENAI, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
@@ -95,12 +93,12 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
         SessionUseError: the calls of another reply have not been answered.
         Exception: as for `ToolExecutor.answer`, and `Conversation.append`.
     """
-    return answer_reply(executor, response, _FORM)
+    return _FORM.answer(executor, response)
 
 
 async def answer_async(executor: ToolExecutor, response: object = None) -> ReplyItems:
     """Answers as `answer` does, without blocking the event loop; calls that only read run concurrently."""
-    return await answer_reply_async(executor, response, _FORM)
+    return await _FORM.answer_async(executor, response)
 
 
 def _describe(tool: Tool[Any, Any]) -> Json:
@@ -113,21 +111,19 @@ def _describe(tool: Tool[Any, Any]) -> Json:
 
 
 def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program gives
-    reply_id = read_field(response, "id") or ""
-    output, choices = read_field(response, "output"), read_field(response, "choices")
+    fields = read_fields(response)
+    reply_id, output, choices = fields.get("id") or "", fields.get("output"), fields.get("choices")
     if is_array(output):
-        status = read_field(response, "status")
-        if status != "completed":
-            details = read_field(response, "incomplete_details") or read_field(response, "error")
-            words = read_field(details, "reason") or read_field(details, "message")
+        if (status := fields.get("status")) != "completed":
+            details = read_fields(fields.get("incomplete_details") or fields.get("error"))
+            words = details.get("reason") or details.get("message")
             raise IncompleteReplyError(reply_id, f"status {status}" + (f", {words}" if words else ""))
         return _read_items(reply_id, [as_json(item) for item in output])
     if is_array(choices):
-        choice = next(iter(choices), None)
-        reason = read_field(choice, "finish_reason")
-        if reason not in _FINISHED:
+        choice = read_fields(choices[0] if choices else None)
+        if (reason := choice.get("finish_reason")) not in _FINISHED:
             raise IncompleteReplyError(reply_id, f"finish_reason {reason}")
-        return _read_message(reply_id, as_json(read_field(choice, "message")))
+        return _read_message(reply_id, as_json(choice["message"]))
     expected = "a Response or a ChatCompletion of OpenAI, or its JSON; of a stream, what the SDK has assembled"
     raise InvalidArgumentError(function="openai.answer", argument="response", value=response, expected=expected)
 
@@ -138,7 +134,7 @@ def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
         for item in items
         if item.get("type") in _OWN_CALLS
     ]
-    return ModelReply(reply_id, items, calls, is_final=not calls)
+    return ModelReply(reply_id, items, calls, not calls)
 
 
 def _read_message(reply_id: str, message: Json) -> ModelReply:
@@ -148,7 +144,7 @@ def _read_message(reply_id: str, message: Json) -> ModelReply:
         message["tool_calls"] = [_plain_call(call) for call in message["tool_calls"]]
     calls = [_tool_call(call) for call in message.get("tool_calls", ())]
     is_empty = len(message) < 3 and not message.get("content")  # it has a role, and nothing else  # noqa: PLR2004
-    return ModelReply(reply_id, [] if is_empty else [message], calls, is_final=not calls)
+    return ModelReply(reply_id, [] if is_empty else [message], calls, not calls)
 
 
 def _plain_call(call: Json) -> Json:
@@ -169,7 +165,7 @@ def _tool_call(call: Json) -> ToolCall:
 def _write(reply: Sequence[Json], answers: Sequence[ToolMessage]) -> list[Json]:
     if "tool_calls" in reply[-1]:
         written = [{"role": "tool", "tool_call_id": one.call_id, "content": one.content} for one in answers]
-        files = [block for one in answers for block in _file_blocks(one)]
+        files = [block for one in answers if one.parts for block in _file_blocks(one)]
         return [*written, {"role": "user", "content": files}] if files else written
     calls = [item for item in reply if item.get("type") in _OWN_CALLS]
     return [_write_item(call, one) for call, one in zip(calls, answers, strict=True)]

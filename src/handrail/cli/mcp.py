@@ -10,13 +10,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from itertools import count
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from uuid import uuid4
 
 from cyclopts import CycloptsError, Group, Parameter, validators
 
@@ -38,6 +37,7 @@ try:
     from handrail.adapters.mcp.proxy import open_proxy
     from handrail.adapters.mcp.settings import ConfiguredServer, passed_on, read_servers
     from handrail.adapters.mcp.tool_server import ServerOptions
+    from handrail.adapters.mcp.tools import tool_name
 except ModuleNotFoundError as _error:
     raise ImportError(f'MCP needs {_error.name}, not installed here: pip install "handrail[mcp]"') from _error
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 _SERVER = Group("The server", sort_key=1)
 _RUNNERS = frozenset({"python", "node", "npx", "uvx", "bunx"})
 _NO_CALL = CallRef(None, "")
+_OWN = "-own-"
 _PORTS = validators.Number(gte=1, lte=65_535)
 
 
@@ -103,7 +104,8 @@ class ServerChoices:
         if session.store is not None:
             answer = f"handrail approvals answer {{session}} {{call}} yes --store {shlex.quote(session.store.url)}"
             hint = f"A person answers by: {answer}. Then call it again."
-        return {"name": name, "max_calls": self.max_calls, "approve_hint": hint}
+        takes_keys = _OWN not in session.session_id
+        return {"name": name, "max_calls": self.max_calls, "approve_hint": hint, "takes_keys": takes_keys}
 
 
 def serve_proxy(  # noqa: PLR0913 - the options of the command
@@ -134,7 +136,7 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
     if sum(map(bool, (command, url, config))) != 1:
         raise CycloptsError(msg="give one of these: -- and the command of a server, --url, or --config")
     if config is not None:
-        servers = read_servers(config)
+        servers: Sequence[ConfiguredServer] = read_servers(config)
     else:
         try:
             variables = passed_on(env)
@@ -142,7 +144,8 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
             raise CycloptsError(msg=f"--env: {error}") from error
         server = McpServer(name=_server_name(command), command=command, url=url or "", env=variables)
         servers = (ConfiguredServer(server, ToolSettings()),)
-    with nullcontext(Session()) if explain else _session(choices, "proxy") as session:
+    name = "proxy" if len(servers) > 1 else tool_name(f"proxy-{servers[0].server.name}")
+    with nullcontext(Session()) if explain else _session(choices, name) as session:
         _run(_proxy(servers, session, choices, explain=explain, as_json=format == "json"))
     return DONE
 
@@ -208,10 +211,15 @@ def _first_free(store: stores.Store, named: str | None, name: str) -> Session:
         except SessionLockedError as error:
             cure = "end what has it open, or name another one by --session"
             raise CycloptsError(msg=f"the session {named!r} is in use; {cure}") from error
-    for number in count(1):
-        with suppress(SessionLockedError):
-            return Session.open(store, name if number == 1 else f"{name}-{number}", wait=timedelta(0))
-    raise AssertionError  # pragma: no cover - `count` has no end
+    try:
+        return Session.open(store, name)
+    except SessionLockedError:
+        # Never opened again, so that no call gets the record of another client's.
+        own = f"{name}{_OWN}{uuid4().hex[:8]}"
+        Screen().remark(
+            f"The session {name} is in use. This process has the session {own}, and takes no keys in _meta."
+        )
+        return Session.open(store, own)
 
 
 def _run(serving: Any) -> None:  # noqa: ANN401 - a coroutine
@@ -263,6 +271,9 @@ async def _proxy(
         screen = Screen()
         for section in proxy.sections:
             names = section.settings.unknown_names({tool.name for tool in section.connection.tools})
+            settings = section.settings
+            if void := {*settings.keys, *settings.forward_key, *settings.reconcile}.intersection(names):
+                raise CycloptsError(msg=f"{section.title} has no tool {void.pop()}, whose effects are declared")
             unknown = (f"{section.title} has no tool {name}, which is declared for it" for name in names)
             for fault in (*section.faults, *unknown):
                 screen.remark(f"{fault}.")

@@ -19,8 +19,8 @@
     ├── AgentError                  developer: AgentFileError ApprovalRulesError ProjectError DiscoveryError
     │                               RegistryError ResolutionError UnknownModelError FactoryError ToolConflictError
     ├── DeveloperMistake            developer, once the other calls of the reply have ended: CallIdReusedError
-    │                               CompletionCheckError InvalidArgumentError InvalidReturnError LoopBlockedError
-    │                               SecondStoreError, and the mistakes above
+    │                               CompletionCheckError DurableEngineError InvalidArgumentError InvalidReturnError
+    │                               LoopBlockedError SecondStoreError, and the mistakes above
     ├── CallPostponed               adapters: a call that waits for an approval; it is made again later
     ├── ModelVisibleError           the model, as a failed result: ToolValidationError ReadOnlyViolation
     │                               TransactionClosedError TurnConflictError AgentDepthError LeaseLostError

@@ -141,6 +141,12 @@ class SecondStoreError(DeveloperMistake):
         self.tool = tool
 
 
+class DurableEngineError(DeveloperMistake):
+    """Handrail is used inside a durable `engine`, where it cannot do what is asked. Nothing was done."""
+
+    engine: str
+
+
 class LoopBlockedError(DeveloperMistake):
     """An `operation` would have blocked an event loop: the loop guard is on (`handrail.waiting`). Nothing was done."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -156,7 +157,7 @@ async def test_key_is_forwarded_in_the_argument_that_the_model_does_not_see(tmp_
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools["pay"].input_schema["properties"]) == {"order", "cents"}
         await client.call_tool("pay", {"order": "a"})
-    assert bank.paid()[0]["key"].startswith("global:pay:")
+    assert bank.paid()[0]["key"].startswith("mcp/bank:pay:")
 
 
 async def test_another_tool_says_that_a_lost_payment_has_happened(
@@ -181,9 +182,8 @@ async def test_another_tool_says_that_a_lost_payment_has_happened(
         (("fail", True), 1),
         (("learn", True), 1),
         (("environment", True), 1),
-        (("nowhere", True), 1),
     ],
-    ids=["no, which proves it", "no", "fails", "no JSON", "no object", "missing"],
+    ids=["no, which proves it", "no", "fails", "no JSON", "no object"],
 )
 async def test_lost_payment_is_made_again_only_after_a_no_that_is_declared_to_prove_it(
     answer: tuple[str, bool], payments: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
@@ -245,15 +245,52 @@ async def test_keys_hold_in_all_sessions_of_a_store(tmp_path: Path) -> None:
     assert len(bank.paid()) == 1
 
 
-@pytest.mark.parametrize("ask", [{"arguments": {"order": "ordr"}}, {"arguments": {"ordr": "order"}}])
-async def test_tool_whose_reconcile_names_what_is_not_there_is_not_offered(
-    ask: dict[str, Any], tmp_path: Path, wording: Wording
-) -> None:
-    """An argument of the call, or of the tool that is asked."""
-    settings = ToolSettings(reconcile={"pay": AskTool(tool="find", result="payment", **ask)})
+ASK = AskTool(tool="find", arguments={"order": "order"}, result="payment")
+VOID: dict[str, dict[str, Any]] = {
+    "an argument that the call has not": {"reconcile": {"pay": dataclasses.replace(ASK, arguments={"order": "ordr"})}},
+    "an argument that the other tool has not": {
+        "reconcile": {"pay": dataclasses.replace(ASK, arguments={"o": "$key"})}
+    },
+    "a tool that is not there": {"reconcile": {"pay": dataclasses.replace(ASK, tool="nowhere")}},
+    "a tool that acts": {"reconcile": {"pay": dataclasses.replace(ASK, tool="boom")}},
+    "a key of what is not there": {"keys": {"pay": ("ordr",)}},
+    "a key in what is not there": {"forward_key": {"pay": "kex"}},
+    "a key of a tool that only reads": {"keys": {"pay": ("order",)}, "read": ("pay",)},
+}
+
+
+@pytest.mark.short(len(VOID))
+@pytest.mark.parametrize("name", VOID)
+async def test_tool_whose_declaration_is_void_is_not_offered(name: str, tmp_path: Path, wording: Wording) -> None:
+    """It was to be protected by that."""
+    settings = ToolSettings(**VOID[name])
     async with proxied(bank_process(tmp_path / "payments"), settings=settings) as (client, proxy):
         assert "pay" not in [tool.name for tool in (await client.list_tools()).tools]
         assert proxy.sections[0].faults == (wording,)
+
+
+async def test_answer_without_the_field_that_is_declared_says_nothing(tmp_path: Path) -> None:
+    """A misspelt field would else prove that nothing has happened."""
+    bank = Bank(tmp_path / "payments")
+    ask = dataclasses.replace(ASK, result="paymnt", proves_absence=True)
+    settings = ToolSettings(reconcile={"boom": ask}, keys={"boom": ("order",)}, untrusted=False)
+    async with proxied(bank_process(bank.payments), settings=settings) as (client, _):
+        for _again in range(2):
+            assert (await client.call_tool("boom", {"order": "a"})).is_error
+    assert len(bank.paid()) == 1
+
+
+async def test_keys_are_those_of_a_server(tmp_path: Path) -> None:
+    """Two servers with tools of one name pay one order each; another prefix is no way to pay it again."""
+    with handrail.store.open(f"sqlite:///{tmp_path}/calls.db") as store:
+        for number, (name, prefix, paid) in enumerate([("visa", "", 1), ("paypal", "", 1), ("visa", "v_", 1)]):
+            bank = Bank(tmp_path / name)
+            server = dataclasses.replace(bank_process(bank.payments), name=name)
+            settings = ToolSettings(keys={"pay": ("order",)}, prefix=prefix, untrusted=False)
+            with store.session(f"s{number}") as session:
+                async with proxied(server, settings=settings, session=session) as (client, _):
+                    await client.call_tool(f"{prefix}pay", {"order": "a"})
+            assert len(bank.paid()) == paid
 
 
 async def test_lost_call_was_carried_out_also_if_what_is_known_of_it_does_not_fit_its_schema(

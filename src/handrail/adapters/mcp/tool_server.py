@@ -51,7 +51,7 @@ from handrail.adapters.mcp.questions import (
 from handrail.adapters.mcp.source import ExecutorSource, ToolSource
 from handrail.adapters.mcp.stdio import standard_streams
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallIdReusedError, HandrailError, ToolValidationError
+from handrail.errors import CallIdReusedError, HandrailError, RecordingError, ToolValidationError
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.approval import calls_that_wait, has_pending
@@ -66,6 +66,9 @@ _CALL_ID: Final = "call"
 _MOST_LISTENERS: Final = 1_000
 _MAX_CALLS: Final = 64
 _NO_META: Final[Mapping[str, Any]] = {}
+_NO_KEYS: Final = (
+    "the session of this server is its own, so that a key would not hold in the next one: start it by --session"
+)
 
 _log = redacted_logger("handrail.mcp")
 
@@ -85,6 +88,7 @@ class ServerOptions(TypedDict, total=False):
         state_key: 32 random bytes that seal what clients carry; by default the key of the store.
         approve_hint: how a person answers a question elsewhere, for clients that cannot show it, with `{session}` and
             `{call}`.
+        takes_keys: whether clients may name calls by keys in `_meta`: not in a session that no later process opens.
     """
 
     name: str
@@ -94,6 +98,7 @@ class ServerOptions(TypedDict, total=False):
     call_seconds: float | None
     state_key: bytes
     approve_hint: str
+    takes_keys: bool
 
 
 class _Protocol(Server[Any]):
@@ -124,6 +129,7 @@ class ToolServer:
         self._free = options.get("max_calls", _MAX_CALLS)
         self._call_seconds = options.get("call_seconds")
         self._approve_hint = options.get("approve_hint", "")
+        self._takes_keys = options.get("takes_keys", True)
         self._name = uuid4().hex[:12]  # distinguishes its calls from those of other servers, and of earlier ones
         self._calls = 0
         self._offered: Mapping[str, OfferedTool] = {}
@@ -208,7 +214,9 @@ class ToolServer:
             return f"{name} was stopped after {self._call_seconds} seconds; what can be undone is undone."
         _log.error("a call of %s has ended with an error", name, exc_info=error)
         if isinstance(error, HandrailError):
-            return f"{name} was stopped: {text_for_model(error)}"
+            has_effect = isinstance(error, RecordingError) and error.effect != "none"
+            note = f". It may have happened: do not repeat {name}." if has_effect else ""
+            return f"{name} was stopped: {text_for_model(error)}{note}"
         return f"{name} was stopped by an error of the server, which has logged it. Do not repeat it."
 
     async def _answer(self, context: ServerRequestContext[Any, Any], params: t.CallToolRequestParams) -> Any:  # noqa: ANN401 - as above
@@ -255,10 +263,11 @@ class ToolServer:
         if (state := read_state(params)) is not None:
             return ClientCall(CallRef(state[0], _CALL_ID), state[1])
         key: object = (context.meta or _NO_META).get(KEY, _NO_META)
-        if isinstance(key, str) and key:
+        if isinstance(key, str) and key and self._takes_keys:
             return ClientCall(CallRef(f"key-{key}", _CALL_ID), {})
         if key is not _NO_META:
-            raise MCPError(t.INVALID_PARAMS, f"$._meta[{KEY!r}]: a key is a text that is not empty; nothing was run")
+            why = "a key is a text that is not empty" if self._takes_keys else _NO_KEYS
+            raise MCPError(t.INVALID_PARAMS, f"$._meta[{KEY!r}]: {why}; nothing was run")
         self._calls += 1
         own = f"{self._name}-{self._calls}"
         if is_asked or session.store is None:

@@ -43,6 +43,7 @@ from handrail.prompt.signature import Effect
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.redaction import redacted_logger
+from handrail.serde import digest
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.schema_codec import schema_codec
@@ -84,7 +85,7 @@ class ToolSettings:
         read: globs over tools that only read.
         state: globs over tools whose effects are not seen outside of the server.
         external: globs over tools that change the world. A tool that two lists name is of the stricter one.
-        keys: for a tool, the arguments that make two calls one effect, in all sessions of the store.
+        keys: for a tool, the arguments that make two calls one effect, for all servers of that name over the store.
         forward_key: for a tool, the argument in which the server takes an idempotency key. The model does not see it.
         reconcile: for a tool, which other tool says whether an effect has happened.
         untrusted: whether third parties write what the tools return.
@@ -145,8 +146,8 @@ def make_tools(
         except PromptValidationError as error:
             fault = str(error)
         else:
-            if tool.name not in names:
-                names.add(tool.name)
+            if tool.name.casefold() not in names:
+                names.add(tool.name.casefold())
                 tools[definition.name] = tool
                 continue
             fault = "its name is taken"
@@ -158,16 +159,20 @@ def make_tools(
 def _make_tool(connection: McpConnection, definition: t.Tool, settings: ToolSettings) -> Tool[Any, Any]:
     effect, _ = settings.effect(definition)
     keys, ask = settings.keys.get(definition.name), settings.reconcile.get(definition.name)
-    if ask is not None:
-        _check_ask(connection, definition, ask)
+    _check_declared(connection, definition, settings)
     call = _Call(connection, definition, settings)
     options: dict[str, Any] = {"effect": effect}
-    if effect == "external" and ask is not None:
+    if ask is not None:
         options["effect"] = External(
             on_orphan="reconcile", reconcile=call.reconcile, reconcile_proves_absence=ask.proves_absence
         )
-    if effect == "external" and keys is not None:
-        options["idempotency"] = IdempotencyConfig(strategy="params", param_keys=keys, scope="global")
+    if keys is not None:
+        options["idempotency"] = IdempotencyConfig(
+            strategy="custom",
+            scope=f"mcp/{connection.server.name}",
+            # By the name on the server: with another prefix the key is the same, and refused as another tool's.
+            key_fn=lambda arguments: f"{definition.name}:{digest([arguments[name] for name in keys])[:16]}",
+        )
     return Tool.from_json_schema(
         name=tool_name(settings.prefix + definition.name),
         description=shorten(
@@ -265,12 +270,24 @@ def parse_content(blocks: object) -> tuple[list[str], list[ContentPart]]:
     return texts, parts
 
 
-def _check_ask(connection: McpConnection, definition: t.Tool, ask: AskTool) -> None:
-    own: Any = definition.input_schema.get("properties", {})
-    if missing := [name for name in ask.arguments.values() if name != "$key" and name not in own]:
-        raise PromptValidationError(f"its reconcile takes {missing[0]!r} of the call, which has no such argument")
-    schema: Any = next((one.input_schema for one in connection.tools if one.name == ask.tool), None)
-    if unknown := [name for name in ask.arguments if schema and name not in schema.get("properties", {})]:
+def _check_declared(connection: McpConnection, definition: t.Tool, settings: ToolSettings) -> None:
+    # What is declared to protect a tool must not be void.
+    name, own = definition.name, definition.input_schema.get("properties", {})
+    ask = settings.reconcile.get(name)
+    sources = () if ask is None else (source for source in ask.arguments.values() if source != "$key")
+    arguments = [*settings.keys.get(name, ()), *sources, *filter(None, [settings.forward_key.get(name)])]
+    if missing := [argument for argument in arguments if argument not in own]:
+        raise PromptValidationError(f"{missing[0]!r} is declared for it, and is not among its arguments")
+    if (arguments or ask) and (effect := settings.effect(definition)[0]) != "external":
+        raise PromptValidationError(
+            f"keys, forward_key and reconcile are of external tools, and it is declared {effect}"
+        )
+    if ask is None:
+        return
+    asked = next((tool for tool in connection.tools if tool.name == ask.tool), None)
+    if asked is None or settings.effect(asked)[0] != "read":
+        raise PromptValidationError(f"its reconcile asks {ask.tool}, which must be a tool that is declared read")
+    if unknown := [one for one in ask.arguments if one not in asked.input_schema.get("properties", {})]:
         raise PromptValidationError(f"its reconcile gives {ask.tool} {unknown[0]!r}, which it does not take")
 
 
@@ -285,9 +302,9 @@ async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str
     if content is None:
         with suppress(ValueError):
             content = json.loads("\n".join(texts))
-    if not is_object(content):
-        raise EffectUncertain(f"{ask.tool} answered no object, so its field {ask.result} cannot be read")
-    return content.get(ask.result)
+    if not is_object(content) or ask.result not in content:
+        raise EffectUncertain(f"{ask.tool} answered no object with the field {ask.result}")
+    return content[ask.result]
 
 
 def _names(globs: Collection[str], name: str) -> bool:

@@ -52,8 +52,9 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_graph import End  # a dependency of PydanticAI
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.engines import refuse_in_temporal_workflow
 from handrail.adapters.loop import DeferredMistakes, asynchronous_entries, check_budget, count_reply, make_request
-from handrail.adapters.pydantic_ai.conversation import StoredHistory
+from handrail.adapters.pydantic_ai.conversation import StoredHistory, refuse_second_owner
 from handrail.adapters.pydantic_ai.replies import mark_outside_results, name_answer, name_new_reply, record_answers
 from handrail.adapters.pydantic_ai.toolset import (
     ANY_ARGUMENTS,
@@ -96,7 +97,8 @@ class HandrailCapability(AbstractCapability[Any]):
 
     Attributes:
         executor: runs the calls.
-        conversation: where the messages of a run are stored, so that another process can resume it; `None` stores none.
+        conversation: where the messages of a run are stored, so that another process can resume it; `None` stores none,
+            as inside a durable engine, which stores them itself.
         on_ask: what a policy's question becomes, if the executor has no approver: `"deny"` refuses the call, `"defer"`
             makes it a deferred request, which the run returns with the others as `DeferredToolRequests`.
         toolset: the tools, as a toolset.
@@ -133,7 +135,12 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> AbstractCapability[Any]:
-        """A separate capability for each run, because it counts tokens and has a queue of calls."""
+        """A separate capability for each run, because it counts tokens and has a queue of calls.
+
+        Raises:
+            DurableEngineError: a Temporal workflow runs the agent.
+        """
+        refuse_in_temporal_workflow(type(self).__name__)
         # `replace` copies the fields of `__init__` only; queue, mistakes and counts start anew.
         return replace(self)
 
@@ -157,7 +164,13 @@ class HandrailCapability(AbstractCapability[Any]):
 
     @override
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Applies what waits for the tools, and stores what was said, however the run ends."""
+        """Applies what waits for the tools, and stores what was said, however the run ends.
+
+        Raises:
+            DurableEngineError: a durable engine stores the conversation, too.
+        """
+        if self.conversation is not None:
+            refuse_second_owner(ctx)
         await self.settle()
         async with nullcontext() if self.conversation is None else self.conversation.run(ctx.messages):
             result = await handler()

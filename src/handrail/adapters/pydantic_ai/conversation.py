@@ -15,13 +15,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
-from pydantic_ai import DeferredToolResults, ModelRequest, ModelResponse, ToolReturnPart, UserContent, UserPromptPart
+from pydantic_ai import (
+    DeferredToolResults,
+    ModelRequest,
+    ModelResponse,
+    RunContext,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.adapters.pydantic_ai.replies import name_in_history
 from handrail.errors import (
     AgentError,
+    DurableEngineError,
     HandrailError,
     PromptEvaluationError,
     RecordingError,
@@ -334,6 +343,26 @@ def one_at_a_time(session: Session, name: str, *, of: Owner) -> Generator[None]:
         yield
     finally:
         del session.attached[conversation]
+
+
+def refuse_second_owner(ctx: RunContext[Any]) -> None:
+    """Refuses to store the conversation of a run that a durable engine of PydanticAI runs, and so stores too.
+
+    Raises:
+        DurableEngineError: it is such a run. Nothing was asked, run or stored.
+    """
+    # A property of all capabilities of engines, true where the engine runs the code again.
+    engines = (other for other in ctx.capabilities.values() if getattr(other, "in_durable_context", False))
+    if (engine := next(engines, None)) is not None:
+        name = type(engine).__name__
+        raise DurableEngineError(
+            f"{name} stores the conversation of this run, and conversation= would store it too. After a crash the "
+            "engine runs it again from its beginning, and for Handrail that would be another run. Leave conversation= "
+            "out of the capability, and keep the engine's: calls are answered from their records in the session all "
+            "the same. A PydanticAIAdapter always stores its conversation: inside an engine use an Agent with "
+            "HandrailCapability(executor)",
+            engine=name,
+        )
 
 
 def _in_use(session_id: str, running: str, name: str, of: Owner) -> HandrailError:

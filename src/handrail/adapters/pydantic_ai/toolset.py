@@ -44,6 +44,7 @@ from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset, WrapperToolset
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.engines import refuse_in_temporal_workflow
 from handrail.adapters.loop import asynchronous_entries, find_outcome, read_ahead, read_open_replies, tool_description
 from handrail.adapters.pydantic_ai.conversation import MADE_AGAIN
 from handrail.adapters.pydantic_ai.replies import Words, decode_words, find_call
@@ -252,7 +253,12 @@ class HandrailToolset(AbstractToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> HandrailToolset:
-        """The same toolset, when its session has been read."""
+        """The same toolset, when its session has been read.
+
+        Raises:
+            DurableEngineError: a Temporal workflow runs the agent.
+        """
+        refuse_in_temporal_workflow(type(self).__name__)
         await read_ahead(self.executor.environment.session)
         return self
 

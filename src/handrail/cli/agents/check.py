@@ -16,7 +16,7 @@ from typing import Any
 
 from cyclopts import CycloptsError
 
-from handrail.adapters.strict_schemas import RULES, StrictRules, strict_faults
+from handrail.adapters.strict_schemas import RULES, strict_faults
 from handrail.agents.agent import Inspection, LoadedAgent, ToolReport, taint_remarks
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
@@ -121,7 +121,8 @@ def check_command(agent_file: Path, rules: Path | None, provider: str | None = N
     # Redirected before anything is imported: a module of the project may print at its import.
     with redirect_stdout(sys.stderr):
         findings = collect_findings(agent_file, rules)
-    strict = [] if provider is None else strict_rows(findings.tools, RULES[provider])
+    strict_rules = RULES.get(provider or "")
+    strict = [(tool.name, strict_faults(tool.parameters, strict_rules)) for tool in findings.tools if strict_rules]
     if as_json:
         more = {} if provider is None else {"strict": [fields_json(_STRICT, row) for row in strict]}
         screen.json(findings_json(agent_file, findings) | more)
@@ -237,11 +238,6 @@ def _note_model(findings: Findings, model: NamedModel | None) -> None:
         check_name(model)
     except CycloptsError as error:
         findings.note(AgentError(str(error)))
-
-
-def strict_rows(tools: Sequence[ToolReport], rules: StrictRules) -> list[tuple[str, list[str]]]:
-    """Each tool, and why a provider does not take its schema as strict."""
-    return [(tool.name, strict_faults(tool.parameters, rules)) for tool in tools]
 
 
 def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Programs that pay orders inside durable engines, and are killed between the payment and its record."""
