@@ -1,16 +1,10 @@
-"""The doors through which calls reach the pipeline, each as one small adapter: what holds for one must hold for all.
-
-A door that is new joins by one entry in `DOORS`.
-"""
+"""Doors over an executor that a test makes itself, for a script of its own; `tests/ways_in` has all ways in."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import pytest
 from pydantic_ai import Agent, ModelMessage, ToolReturnPart
@@ -30,23 +24,11 @@ class Answer:
     success: bool
 
 
-@dataclass(slots=True)
-class Waiting:
-    """A handler that waits: it says so here, and where to cancel what waits for it."""
-
-    begun: threading.Event = field(default_factory=threading.Event)
-    cancel: Callable[[], object] = lambda: None
-
-
 class Door(Protocol):
     """Plays a script through one door."""
 
     def play(self, script: Script, executor: ToolExecutor) -> list[Answer]:
         """Play a script to its end; returns what the model read, in the order in which it read it."""
-        ...
-
-    def play_until_cancelled(self, script: Script, executor: ToolExecutor, waiting: Waiting) -> bool:
-        """Cancel the run as soon as a handler waits; returns whether that ended the run with a cancellation."""
         ...
 
 
@@ -56,19 +38,12 @@ class OwnLoop:
     def play(self, script: Script, executor: ToolExecutor) -> list[Answer]:
         return _told(play(script, executor))
 
-    def play_until_cancelled(self, script: Script, executor: ToolExecutor, waiting: Waiting) -> bool:
-        """A thread that waits cannot be cancelled, so the run goes on."""
-        raise AssertionError
-
 
 class OwnLoopAsync:
     """`ToolExecutor.execute_all_async`."""
 
     def play(self, script: Script, executor: ToolExecutor) -> list[Answer]:
         return _told(asyncio.run(play_async(script, executor)))
-
-    def play_until_cancelled(self, script: Script, executor: ToolExecutor, waiting: Waiting) -> bool:
-        return asyncio.run(_cancelled(play_async(script, executor), waiting))
 
 
 class ByAdapter:
@@ -78,10 +53,6 @@ class ByAdapter:
         with ScriptedModel(script) as model:
             return _returned(PydanticAIAdapter(model).run(executor).messages)
 
-    def play_until_cancelled(self, script: Script, executor: ToolExecutor, waiting: Waiting) -> bool:
-        adapter = PydanticAIAdapter(ScriptedModel(script))
-        return asyncio.run(_cancelled(adapter.run_async(executor), waiting))
-
 
 class InAgent:
     """`HandrailCapability` in an agent that is somebody else's."""
@@ -90,10 +61,6 @@ class InAgent:
         with ScriptedModel(script) as model:
             agent = Agent(model, capabilities=[HandrailCapability(executor)])
             return _returned(asyncio.run(agent.run("Begin.")).all_messages())
-
-    def play_until_cancelled(self, script: Script, executor: ToolExecutor, waiting: Waiting) -> bool:
-        agent = Agent(ScriptedModel(script), capabilities=[HandrailCapability(executor)])
-        return asyncio.run(_cancelled(agent.run("Begin."), waiting))
 
 
 DOORS: dict[str, Door] = {
@@ -116,15 +83,6 @@ def _returned(messages: list[ModelMessage] | tuple[ModelMessage, ...]) -> list[A
         for part in message.parts
         if isinstance(part, ToolReturnPart)
     ]
-
-
-async def _cancelled(run: Coroutine[Any, Any, object], waiting: Waiting) -> bool:
-    task = asyncio.ensure_future(run)
-    await asyncio.to_thread(waiting.begun.wait)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-    return task.cancelled()
 
 
 every_door = pytest.mark.parametrize("door", DOORS.values(), ids=list(DOORS))
