@@ -23,6 +23,8 @@ from typing import Any
 from handrail.errors import DurableEngineError, InvalidArgumentError
 from handrail.session.calls import checked_reply
 
+__all__ = ["engine_reply"]
+
 _EXPECTED = (
     "an id of the engine, as text or a number. The engine has none where it does not run the code: pass the ids in a "
     "step of a workflow (DBOS), a handler (Restate), an activity (Temporal) or a task of a worker (Celery)"
