@@ -330,14 +330,14 @@ def test_the_pages_have_no_known_misspelling() -> None:
     assert mistakes([*PAGES, ROOT / "CHANGELOG.md"], ROOT) == []
 
 
-MOST_WORDS = 62_500
+MOST_WORDS = 64_600
 
 
 BUDGETED = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
 _IN_DOCS = {"explanation": 2_500, "how-to": 1_200, "tutorial": 1_200, "contributing": 2_000}
-EACH = {"README.md": 900, "AGENTS.md": 600, **{f"docs/{folder}/*.md": most for folder, most in _IN_DOCS.items()}}
+EACH = {"README.md": 960, "AGENTS.md": 600, **{f"docs/{folder}/*.md": most for folder, most in _IN_DOCS.items()}}
 """The most count_words of a page, by where it is."""
 
 
