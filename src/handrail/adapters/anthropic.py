@@ -24,16 +24,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from handrail.adapters.model_replies import (
-    IMAGES,
-    PDF,
-    Json,
-    ModelReply,
-    ProviderForm,
-    ReplyItems,
-    as_json,
-    read_fields,
-)
+from handrail.adapters.model_replies import IMAGES, PDF, Json, ModelReply, ProviderForm, ReplyItems, as_fields, as_json
 from handrail.adapters.strict_schemas import ANTHROPIC, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import IncompleteReplyError, InvalidArgumentError
@@ -105,13 +96,13 @@ def _describe(tool: Tool[Any, Any]) -> Json:
 
 
 def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program gives
-    fields = read_fields(response)
+    fields = as_fields(response)
     content, reason, reply_id = fields.get("content"), fields.get("stop_reason"), fields.get("id") or ""
     if not is_array(content):
         expected = "a Message of Anthropic, or its JSON; of a stream, its get_final_message()"
         raise InvalidArgumentError(function="anthropic.answer", argument="response", value=response, expected=expected)
     if reason == "refusal":
-        words = read_fields(fields.get("stop_details")).get("explanation")
+        words = as_fields(fields.get("stop_details")).get("explanation")
         return ModelReply(reply_id, (), is_final=True, refusal=words or "the model refused to answer")
     blocks = [as_json(block) for block in content]
     calls = [ToolCall(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]

@@ -173,7 +173,7 @@ def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
     return next(name for name in names if claim_reply_name(session, name, call_ids, now))
 
 
-def read_fields(value: Any) -> Json:  # noqa: ANN401 - of an SDK
+def as_fields(value: Any) -> Json:  # noqa: ANN401 - of an SDK
     """The fields of an object of an SDK, or of its JSON; any other value has none."""
     # Not by `getattr`: pydantic takes longer to miss a field than all else that is read of a response.
     return cast("Json", value) if isinstance(value, dict) else getattr(value, "__dict__", {})

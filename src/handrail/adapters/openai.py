@@ -26,16 +26,7 @@ from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from handrail.adapters.loop import tool_description
-from handrail.adapters.model_replies import (
-    IMAGES,
-    PDF,
-    Json,
-    ModelReply,
-    ProviderForm,
-    ReplyItems,
-    as_json,
-    read_fields,
-)
+from handrail.adapters.model_replies import IMAGES, PDF, Json, ModelReply, ProviderForm, ReplyItems, as_fields, as_json
 from handrail.adapters.strict_schemas import OPENAI, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import IncompleteReplyError, InvalidArgumentError
@@ -111,16 +102,16 @@ def _describe(tool: Tool[Any, Any]) -> Json:
 
 
 def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program gives
-    fields = read_fields(response)
+    fields = as_fields(response)
     reply_id, output, choices = fields.get("id") or "", fields.get("output"), fields.get("choices")
     if is_array(output):
         if (status := fields.get("status")) != "completed":
-            details = read_fields(fields.get("incomplete_details") or fields.get("error"))
+            details = as_fields(fields.get("incomplete_details") or fields.get("error"))
             words = details.get("reason") or details.get("message")
             raise IncompleteReplyError(reply_id, f"status {status}" + (f", {words}" if words else ""))
         return _read_items(reply_id, [as_json(item) for item in output])
     if is_array(choices):
-        choice = read_fields(choices[0] if choices else None)
+        choice = as_fields(choices[0] if choices else None)
         if (reason := choice.get("finish_reason")) not in _FINISHED:
             raise IncompleteReplyError(reply_id, f"finish_reason {reason}")
         return _read_message(reply_id, as_json(choice["message"]))
