@@ -25,15 +25,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import Token
 from functools import partial, wraps
+from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
-from handrail import __version__
 from handrail.errors import LeaseLostError
 from handrail.events import Subscription
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.calls import Step, to_record
-from handrail.runtime.observation import CallEnd, CallPoint, find_end, observe_calls
+from handrail.runtime.calls import CallPoint, Step, to_record
+from handrail.runtime.observation import CallEnd, find_end, observe_calls
 from handrail.serde.formatting import json_line
 from handrail.serde.json_values import escape_surrogates
 from handrail.session.calls import masked_call, storable_id
@@ -116,8 +116,9 @@ def instrument(
     Returns:
         What ends it: by `close()`, or as a context manager.
     """
-    tracer = trace.get_tracer("handrail", __version__, tracer_provider, SCHEMA_URL)
-    meter = metrics.get_meter("handrail", __version__, meter_provider, SCHEMA_URL)
+    own_version = version("handrail")
+    tracer = trace.get_tracer("handrail", own_version, tracer_provider, SCHEMA_URL)
+    meter = metrics.get_meter("handrail", own_version, meter_provider, SCHEMA_URL)
     durations = meter.create_histogram(
         "gen_ai.execute_tool.duration", "s", "The time of tool calls.", explicit_bucket_boundaries_advisory=_BOUNDARIES
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -108,7 +109,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom_and_prints_what_is_shown(
 
 def test_the_readme_runs_as_it_is_typed(wording: Wording) -> None:
     """In a new interpreter, it prints what is shown; the log of the failure goes to standard error."""
-    (example,) = with_code()[README]
+    example, _ = with_code()[README]
     done = subprocess.run(
         [sys.executable, "-c", example.source], capture_output=True, check=True, cwd=ROOT / "src", encoding="utf-8"
     )
@@ -119,8 +120,19 @@ def test_the_readme_runs_as_it_is_typed(wording: Wording) -> None:
 
 def test_the_example_of_the_readme_has_at_most_25_lines() -> None:
     """With its imports."""
-    (example,) = with_code()[README]
+    example, _ = with_code()[README]
     assert len(example.source.splitlines()) <= 25
+
+
+def test_six_lines_bring_handrail_to_an_agent_of_pydantic_ai(tmp_path: Path) -> None:
+    """The README marks them; started again, the program finds its session."""
+    _, example = with_code()[README]
+    assert sum("# +" in line for line in example.source.splitlines()) == 6
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    for _again in range(2):
+        words = [sys.executable, "-c", example.source]
+        done = subprocess.run(words, capture_output=True, check=True, cwd=tmp_path, encoding="utf-8", env=env)
+        assert done.stdout == shown_below(example) != ""
 
 
 PAGE = ROOT / "docs" / "explanation" / "a-call.md"

@@ -24,7 +24,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import CALL_SECRETS, CallSecrets, redacted, redacted_logger
 from handrail.resources.context import CallScope
-from handrail.runtime.calls import Step, ToolInvoked, masked_record, masked_result, secrets_in
+from handrail.runtime.calls import CallObserver, CallPoint, Step, ToolInvoked, masked_record, masked_result, secrets_in
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import CallTurn, ExecutionMode
 from handrail.runtime.failures import STORE_GONE, as_sentence
@@ -37,7 +37,6 @@ from handrail.transaction.transaction import NestedCall, NestedCalls
 
 if TYPE_CHECKING:
     from handrail.prompt import ApprovalRequest, ToolPolicy
-    from handrail.runtime.observation import CallObserver, CallPoint
     from handrail.session import Session
     from handrail.session.persistence.protocol import SessionHeld
 

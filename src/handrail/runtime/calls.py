@@ -20,7 +20,7 @@ from datetime import datetime
 from enum import StrEnum, auto
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
@@ -462,3 +462,21 @@ def _masked(value: object, codec: Codec[Any]) -> Any:  # noqa: ANN401 - of the t
     except Exception as error:  # noqa: BLE001 - logged; the type may have code of the program
         _log.warning("a value of %s is not recorded: %s", type(value).__name__, type(error).__name__)
         return None
+
+
+CallPoint: TypeAlias = Literal[
+    "turn_acquired", "question_opened", "question_answered", "claimed", "recorded", "committed", "rolled_back"
+]
+"""What a call has come to. `"recorded"`: an effect that stays if the call fails is recorded, before the commit."""
+
+
+class CallObserver(Protocol):
+    """Observes one call. Its methods are called in the context of the call, and must not raise."""
+
+    def notify(self, point: CallPoint) -> None:
+        """Takes a point that the call has come to."""
+        ...
+
+    def end(self, message: ToolMessage | None, error: BaseException | None) -> None:
+        """Takes the end of the call: its message, or what it raises."""
+        ...

@@ -22,35 +22,18 @@ outside may stay: the ledger says so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from handrail.errors import CallIdReusedError, CommitInDoubtError, VisibilityExpansionRequired
 from handrail.events import Subscription
-from handrail.runtime.calls import Step
+from handrail.runtime.calls import CallObserver, Step
 
 if TYPE_CHECKING:
     from handrail.runtime.call import CallState
     from handrail.runtime.calls import ToolMessage
 
-CallPoint: TypeAlias = Literal[
-    "turn_acquired", "question_opened", "question_answered", "claimed", "recorded", "committed", "rolled_back"
-]
-"""What a call has come to. `"recorded"`: an effect that stays if the call fails is recorded, before the commit."""
-
 CallEnd: TypeAlias = Literal["committed", "rolled_back", "replayed", "unknown", "denied", "refused", "postponed"]
 """How a call has ended; see this module."""
-
-
-class CallObserver(Protocol):
-    """Observes one call. Its methods are called in the context of the call, and must not raise."""
-
-    def notify(self, point: CallPoint) -> None:
-        """Takes a point that the call has come to."""
-        ...
-
-    def end(self, message: ToolMessage | None, error: BaseException | None) -> None:
-        """Takes the end of the call: its message, or what it raises."""
-        ...
 
 
 ObserveCall: TypeAlias = "Callable[[CallState], CallObserver | None]"
