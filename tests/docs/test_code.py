@@ -87,6 +87,7 @@ def _providers(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         return
     if page not in {OWN_LOOP, PYDANTIC_AI}:
         yield
+        end_kept_loop()
         return
     with serving(Chat(), Responses(), Messages()) as provider:
         for name, value in provider.environment().items():

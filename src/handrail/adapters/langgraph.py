@@ -15,7 +15,7 @@ checkpoint. Each time the identity of a call is equal, so that a call that has e
 | call | its id in the message |
 
 Ids of tasks and checkpoints are in none of them: they are others in a fork. The session is open while the node runs;
-nodes of this process that run at the same time share it, and another process waits.
+nodes of this process that run at the same time share it, and another process is refused.
 
 Questions about calls are put to the caller of the graph by one `interrupt`, when all other calls of the message have
 ended. An answer names its question by an id that is made of the call, its arguments, and what is asked when, so that it
