@@ -130,10 +130,11 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         # What is nested is read by a program.
         if (feedback := run.environment.feedback) is not None and run.turn.outer is None:
             message = await feedback(message, call, run.ref, mode)
+        if run.observer is not None:
+            observer, run.observer = run.observer, None
+            observer.end(message, None)
         if run.claim is not NO_CLAIM or run.nested_calls:
             await raise_interrupt(mode)  # while it can still be said that the message was not given
-        if run.observer is not None:
-            run.observer.end(message, None)
         return message
     except BaseException as error:
         is_ending = isinstance(error, GeneratorExit)  # the coroutine is closed with its loop: nothing can be awaited
