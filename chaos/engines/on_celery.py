@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from chaos.engines import queue_files
 from chaos.engines.scene import Answer, Desk, Scene, read_answer
 from handrail import store as stores
 from handrail.adapters.engines import engine_reply
@@ -35,6 +36,7 @@ def make_app(folder: str) -> Any:  # noqa: ANN401 - Celery has no types
         "control_folder": str(control),
     }
     app.conf.update(worker_hijack_root_logger=False, worker_lost_wait=0.1, broker_connection_retry_on_startup=False)
+    app.conf.broker_transport = f"{queue_files.__name__}:Transport"
     return app
 
 
