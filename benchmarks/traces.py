@@ -23,7 +23,7 @@ NO_SDK = "traced, without an SDK"
 SDK = "traced, by an SDK without a processor"
 BOUNDS = (
     Bound(OFF, FLOOR, 30.0, clock="processor"),
-    Bound(NO_SDK, OFF, 1.3, clock="processor"),
+    Bound(NO_SDK, OFF, 1.5, clock="processor"),
     Bound(SDK, OFF, 3.0, clock="processor"),
 )
 

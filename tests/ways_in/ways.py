@@ -16,7 +16,7 @@ from anthropic.types import Message
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import END, START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - no py.typed
+from langgraph.graph import MessagesState  # pyright: ignore[reportMissingTypeStubs] - no py.typed
 from langgraph.types import Command
 from mcp import Client
 from openai.types.chat import ChatCompletion
@@ -48,6 +48,7 @@ from handrail.errors import CallPostponed
 from handrail.runtime import Session, ToolCall
 from handrail.session.conversation import ConversationPart
 from handrail.waiting import run_on_new_loop
+from tests.adapters.langgraph.kit import connect
 from tests.adapters.mcp.kit import on_port, proxied, text
 from tests.agents.kit import desk as project
 from tests.agents.kit import ruled
@@ -317,17 +318,7 @@ def _graph(desk: Desk, saver: object) -> Any:
         asked["invalid_tool_calls"] = [{**call, "error": None} for call in calls if isinstance(call["args"], str)]
         return {"messages": [AIMessage("" if calls else "Done.", id=f"reply-{number}", **asked)]}
 
-    def route(state: MessagesState) -> str:
-        newest: Any = state["messages"][-1]
-        return "tools" if newest.tool_calls else END
-
-    graph: Any = StateGraph(MessagesState)
-    graph.add_node("model", model)
-    graph.add_node("tools", node)
-    graph.add_edge(START, "model")
-    graph.add_conditional_edges("model", route)
-    graph.add_edge("tools", "model")
-    return graph.compile(checkpointer=saver)
+    return connect(model, node, saver)
 
 
 def _entry(state: Any) -> Any:

@@ -129,12 +129,8 @@ def make_node(
     return HandrailNode(prompt=prompt, store=store, approver=approver, **options)
 
 
-def ask_once(node: HandrailNode, reply: AIMessage) -> Any:
-    """A graph in which a model asks once, and ends with what it was answered."""
-
-    def model(state: MessagesState) -> dict[str, list[Any]]:
-        is_answered = any(isinstance(message, AIMessage) for message in state["messages"])
-        return {"messages": [AIMessage("found")] if is_answered else [reply]}
+def connect(model: Callable[[MessagesState], dict[str, list[Any]]], node: HandrailNode, saver: Any = None) -> Any:
+    """A graph of a model and a node, with its checkpoints in `saver`."""
 
     def route(state: MessagesState) -> str:
         newest: Any = state["messages"][-1]
@@ -146,4 +142,14 @@ def ask_once(node: HandrailNode, reply: AIMessage) -> Any:
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", route)
     graph.add_edge("tools", "model")
-    return graph.compile()
+    return graph.compile(checkpointer=saver)
+
+
+def ask_once(node: HandrailNode, reply: AIMessage) -> Any:
+    """A graph in which a model asks once, and ends with what it was answered."""
+
+    def model(state: MessagesState) -> dict[str, list[Any]]:
+        is_answered = any(isinstance(message, AIMessage) for message in state["messages"])
+        return {"messages": [AIMessage("found")] if is_answered else [reply]}
+
+    return connect(model, node)
