@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 import handrail
 from handrail import prompt
+from handrail.errors import HandrailError
 from handrail.lazy_exports import lazy_exports
 from handrail.prompt import ToolResult
 from handrail.resources import Binding, Scope
@@ -95,3 +97,18 @@ def test_other_attribute_of_a_frozen_value_is_refused_by_name() -> None:
     for name in ("message", "mesage"):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(result, name, "other")
+
+
+def all_errors(root: type[HandrailError] = HandrailError) -> list[type[HandrailError]]:
+    """Every class of errors that is imported."""
+    return [root, *(one for kind in root.__subclasses__() for one in all_errors(kind))]
+
+
+@pytest.mark.parametrize("kind", sorted({one for one in all_errors() if "handrail" in one.__module__}, key=str))
+def test_error_comes_back_from_a_process_or_an_engine_that_pickles_it(kind: type[HandrailError]) -> None:
+    """With its message and its attributes; of one that cannot be pickled, the `repr`."""
+    error = kind.__new__(kind)
+    error.args = ("it failed",)
+    vars(error).update(key="a", owner=(attribute := lambda: None))
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - of this line
+    assert (type(copy), str(copy), vars(copy)) == (kind, str(error), {"key": "a", "owner": repr(attribute)})

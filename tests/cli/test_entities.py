@@ -64,10 +64,10 @@ def test_list_is_a_table_in_order(handrail: Command, group: str, wording: Wordin
 
 FILTERS: list[tuple[str, str, list[str]]] = [
     *(("ledger", f"--status {state}", [f"session:pay:{state}"]) for state in ("lapsed", "running")),
-    ("ledger", "--status unknown --status expired", ["app:pay:unknown", "app:pay:expired"]),
+    ("ledger", "--status unknown --status expired", ["session:pay:lapsed", "app:pay:unknown", "app:pay:expired"]),
     *(("ledger", "--tool mail", ["app:mail:kept"]), ("ledger", f"--session {FORK}", ["session:pay:failed"])),
     *(("ledger", "--session f", []), ("ledger", "--unapplied --status failed", [])),
-    ("ledger", f"--session {SESSION} --status done --status unknown", ["session:pay:done", "app:pay:unknown"]),
+    ("ledger", f"--session {SESSION} --status done --status expired", ["session:pay:done", "app:pay:expired"]),
     ("ledger", "--limit 2", ["session:pay:running", "session:pay:lapsed"]),
     *(("sessions", words, [SESSION]) for words in ("--tag desk", "--tag desk=berlin --tag customer")),
     *(("sessions", words, []) for words in ("--tag desk=", "--tag colour", "--tag desk --tag desk=paris")),

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -196,8 +197,38 @@ def test_each_proxy_that_runs_has_a_session_of_its_own(mcp: Command, tmp_path: P
                 other.communicate(timeout=60)
         process.communicate(timeout=60)
     assert process.returncode == 0  # its input has ended
-    sessions = {row["session_id"].partition("-own-")[0] for row in mcp.rows("sessions", "list", *store)}
+    sessions = {row["session_id"].partition("/own-")[0] for row in mcp.rows("sessions", "list", *store)}
     assert sessions == {"proxy-bank_server", "mine"}
+
+
+def test_payment_that_a_killed_proxy_left_unknown_is_not_repeated_by_the_next(mcp: Command, tmp_path: Path) -> None:
+    """Also if the first proxy of that server, whose session they do not share, runs on."""
+    store = ("--store", f"sqlite:///{tmp_path}/calls.db", "--env", f"BANK={tmp_path}/payments")
+    with started("proxy", *store, *BANK_COMMAND) as first:
+        ask(first, "initialize", **HELLO)
+        with started("proxy", *store, *BANK_COMMAND) as second:
+            ask(second, "initialize", **HELLO)
+            assert second.stdin is not None
+            params = {"name": "pay_late", "arguments": {"order": "a"}}
+            second.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}) + "\n")
+            second.stdin.flush()
+            with stores.open(store[1]) as looks:
+                while not list(looks.rows()):
+                    time.sleep(0.01)
+            second.kill()
+        with started("proxy", *store, *BANK_COMMAND) as third:
+            ask(third, "initialize", **HELLO)
+            answer = ask(third, "tools/call", name="pay_late", arguments={"order": "a"})
+            third.communicate(timeout=60)
+        first.communicate(timeout=60)
+    assert answer["result"]["isError"]
+    assert [row["state"] for row in mcp.rows("ledger", "list", "--status", "unknown", *store[:2])] == ["lapsed"]
+
+
+def test_word_with_a_hyphen_is_not_the_command_of_a_server(mcp: Command, wording: Wording) -> None:
+    """It is an option that does not exist."""
+    ran = mcp("proxy", "--rule", "rules.yaml", *BANK_COMMAND)
+    assert (ran.code, ran.err) == (2, wording)
 
 
 def test_sigterm_ends_a_proxy_in_order(mcp: Command, tmp_path: Path, wording: Wording) -> None:

@@ -210,7 +210,10 @@ class HandrailNode(Runnable[Any, Any]):
             raise _refusal(argument="input", value=state, expected=f"{expected}; for a call by itself: {send}")
         # Arguments that are not JSON are refused by the pipeline, in words for the model.
         requests = (*message.tool_calls, *message.invalid_tool_calls)
-        return tuple(ToolCall(one["id"] or "", one["name"] or "", one["args"] or {}) for one in requests), message.id
+        calls = [ToolCall(one["id"] or "", one["name"] or "", one["args"] or {}) for one in requests]
+        # A call that has an answer in the state, as a person may have written one, is not made.
+        answers = {one.tool_call_id for one in messages[messages.index(message) :] if isinstance(one, ToolMessage)}
+        return tuple(call for call in calls if call.id not in answers), message.id
 
     @contextmanager
     def _open(self, config: RunnableConfig | None, *, for_calls: bool = False) -> Generator[ToolExecutor]:
@@ -310,7 +313,8 @@ _SHARED_LOCK = threading.Lock()
 
 def _session_id(settings: Mapping[str, Any]) -> str:
     if (thread := settings.get("thread_id")) is None:
-        expected = 'the id of a conversation: app.invoke(input, {"configurable": {"thread_id": "chat-17"}})'
+        expected = 'the id of a conversation: app.invoke(input, {"configurable": {"thread_id": "chat-17"}}); a node of '
+        expected += "your own that calls this one hands its `config` on: node.invoke(state, config)"
         raise _refusal(argument="thread_id", value=None, expected=expected)
     # `GRAPH:TASK|NODE:TASK`, for a graph that a node calls again `GRAPH:TASK|1|NODE:TASK`; the last part is this node.
     *graphs, _ = str(settings.get("checkpoint_ns", "")).split("|")

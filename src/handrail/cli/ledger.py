@@ -202,8 +202,8 @@ class EffectFilter:
     """Which effects to list; filters are combined with AND.
 
     Attributes:
-        status: Only those in this state. May be repeated. `lapsed` is running with an expired lease, `expired` is done
-            or failed so long ago that it counts as absent.
+        status: Only those in this state. May be repeated. `lapsed` is running with an expired lease; it may have
+            happened, so `unknown` lists it, too. `expired` is done or failed so long ago that it counts as absent.
         tool: Only effects of this tool.
         session: Only its own keys, and the shared ones that it was the last to claim.
         unapplied: Only those that have happened, and whose results no session has applied: their calls are open.
@@ -216,8 +216,9 @@ class EffectFilter:
 
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
         """Returns whether a row matches."""
+        state = EffectView(row, now).state
         return (
-            (not self.status or EffectView(row, now).state in self.status)
+            (not self.status or state in self.status or (state == "lapsed" and "unknown" in self.status))
             and self.tool in {None, row.tool}
             and self.session in {None, row.partition, row.owner.session_id}
             and not (self.unapplied and not _is_unapplied(store, row, now))
@@ -237,7 +238,7 @@ def list_effects(
 ) -> None:
     """List the effects, the newest first.
 
-    Example: `handrail ledger list --status unknown --status lapsed`
+    Example: `handrail ledger list --status unknown`
     """
     with options.open() as store:
         now = store.now()

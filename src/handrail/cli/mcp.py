@@ -28,6 +28,7 @@ from handrail.errors import SessionLockedError
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolPolicy
 from handrail.session import Session
 from handrail.session.calls import CallRef
+from handrail.session.persistence.protocol import SessionRow
 
 try:
     import uvicorn
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 _SERVER = Group("The server", sort_key=1)
 _RUNNERS = frozenset({"python", "node", "npx", "uvx", "bunx"})
 _NO_CALL = CallRef(None, "")
-_OWN = "-own-"
+_OWN = "/own-"
 _PORTS = validators.Number(gte=1, lte=65_535)
 
 
@@ -133,6 +134,8 @@ def serve_proxy(  # noqa: PLR0913 - the options of the command
         format: Of `--explain`.
         choices: How it is served.
     """
+    if command and command[0].startswith("-"):
+        raise CycloptsError(msg=f"there is no option {command[0]}")
     if sum(map(bool, (command, url, config))) != 1:
         raise CycloptsError(msg="give one of these: -- and the command of a server, --url, or --config")
     if config is not None:
@@ -215,11 +218,13 @@ def _first_free(store: stores.Store, named: str | None, name: str) -> Session:
     try:
         return Session.open(store, name)
     except SessionLockedError:
-        # Never opened again, so that no call gets the record of another client's.
+        # Never opened again, so that no call gets the record of another client's; made for the first, so that equal
+        # calls of both are of one run: what one has left unknown, the other does not repeat.
         own = f"{name}{_OWN}{uuid4().hex[:8]}"
         Screen().remark(
             f"The session {name} is in use. This process has the session {own}, and takes no keys in _meta."
         )
+        store.create(SessionRow(own, {}, name, store.now()))
         return Session.open(store, own)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 EffectWord = Literal["none", "done", "unknown"]
 """The effect of a call that could not be recorded: it has none, it is done, or that is unknown."""
@@ -22,6 +22,27 @@ class HandrailError(Exception):
         super().__init__(*message)
         for name, value in attributes.items():
             setattr(self, name, tuple(cast("list[object]", value)) if isinstance(value, list) else value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For durable engines and pools of processes, which pickle errors; some attributes become their `repr`."""
+        return _restore, (type(self), self.args, {name: _picklable(value) for name, value in vars(self).items()})
+
+
+def _restore(kind: type[HandrailError], args: tuple[object, ...], attributes: dict[str, object]) -> HandrailError:
+    error = kind.__new__(kind)  # without `__init__`, whose arguments are those of each class
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
+
+def _picklable(value: object) -> object:
+    import pickle  # noqa: PLC0415 - of a failure
+
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - whatever a type of the program raises
+        return repr(value)
+    return value
 
 
 class ModelVisibleError(HandrailError):

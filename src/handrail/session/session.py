@@ -175,6 +175,7 @@ class Session:
 
         check_argument("Session.open", "session_id", session_id, str, _ID)
         _check("Session.open", session_id, tags)
+        check_argument("Session.open", "wait", wait, timedelta, "a timedelta: timedelta(seconds=5)")
         check_argument("Session.open", "checkpoint_every", checkpoint_every, int, "a number of entries")
         if not hasattr(store, "acquire"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.graph import START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - no py.typed
 from langgraph.runtime import get_runtime
 
@@ -443,6 +443,17 @@ def test_without_a_checkpointer_nothing_is_resumed_and_external_tools_run(store:
     app = App(make_node(store, bank.pay), [ask(PAY)], saver=None, durability=None)
     app.begin()
     assert bank.paid == ["A-1"]
+
+
+@MODES
+def test_call_that_has_an_answer_in_the_state_is_not_made(store: Store, bank: Bank, mode: Mode) -> None:
+    """A person may have written it."""
+    node = make_node(store, bank.pay)
+    by_hand = ToolMessage("A-1 is paid by hand", tool_call_id="c1")
+    state = {"messages": [HumanMessage("x"), ask(PAY, PAY_OTHER, reply="r1"), by_hand]}
+    answers = node.invoke(state, CONFIG) if mode == "invoke" else asyncio.run(node.ainvoke(state, CONFIG))
+    assert [one.tool_call_id for one in answers["messages"]] == ["c2"]
+    assert bank.paid == ["A-2"]
 
 
 def test_thread_is_required(store: Store, wording: Wording) -> None:

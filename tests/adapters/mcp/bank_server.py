@@ -58,6 +58,8 @@ TOOLS = (
     _tool("environment"),
     _tool("sample"),
     _tool("learn"),
+    _tool("garble"),
+    _tool("amounts"),
     _tool("a.b/c"),
 )
 
@@ -170,6 +172,13 @@ class Bank:
         except MCPError as error:
             return _text(f"refused: {error.message}")
         return _text("answered")
+
+    async def _garble(self, _: Context, __: Mapping[str, Any]) -> Result:
+        os.write(1, b"\xff\n")
+        return _text("garbled")
+
+    async def _amounts(self, _: Context, arguments: Mapping[str, Any]) -> Result:
+        return _text("many", structured_content={"amounts": [1] * arguments["count"]})
 
     async def _learn(self, context: Context, _: Mapping[str, Any]) -> Result:
         self._learned = True

@@ -88,6 +88,30 @@ async def test_server_gets_the_listed_variables_and_few_others(payments: Path, m
     assert names <= {"BANK", "REGION", "HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE"}
 
 
+async def test_line_that_is_not_utf8_does_not_end_the_connection(bank: McpConnection) -> None:
+    """What follows it is read, so that no call is unknown that was answered."""
+    await bank.call("garble", {})
+    assert said(await bank.call("pay", {"order": "a"})) == "paid a"
+
+
+async def test_call_waits_for_the_next_attempt_to_start_the_server(
+    payments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that failed before says nothing about the server now."""
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.3)
+    program, away = tmp_path / "bank.py", tmp_path / "away.py"
+    shutil.copy(BANK, program)
+    server = McpServer(name="bank", command=(sys.executable, str(program)), env={"BANK": str(payments)})
+    async with McpConnection(server) as bank:
+        program.rename(away)
+        with pytest.raises(EffectUncertain):
+            await bank.call("die_reading", {})
+        with pytest.raises(EffectNotApplied):
+            await bank.call("pay", {"order": "a"})
+        away.rename(program)
+        assert said(await bank.call("pay", {"order": "b"})) == "paid b"
+
+
 async def test_roots_are_refused(bank: McpConnection) -> None:
     """The client has not declared that capability."""
     assert said(await bank.call("sample", {})).startswith("refused")

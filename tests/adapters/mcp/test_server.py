@@ -31,8 +31,13 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.runtime import ToolInvoked
+from handrail.runtime.approval import calls_that_wait
 from handrail.session import Session
+from handrail.session.open_calls import GivenAnswer, RecordedAnswer, answer_row
+from handrail.session.persistence.protocol import AnswerChange
+from handrail.store import Store
 from handrail.store import open as open_store
+from handrail.transaction import UnitOfWork
 from tests.adapters.mcp.kit import ERAS, text, until
 from tests.wording import Wording
 
@@ -448,3 +453,37 @@ def test_handler_cannot_ask_without_a_client(wording: Wording) -> None:
     with pytest.raises(HandrailError) as raised:
         ask_client("Which name?", {})
     assert str(raised.value) == wording
+
+
+def answer_elsewhere(store: Store, session: Session) -> None:
+    """A person says yes to the open question, as another process records it."""
+    (item,) = calls_that_wait(session)
+    assert item.question is not None
+    given = GivenAnswer(approved=True)
+    said = RecordedAnswer(given=given, digest=item.question.digest, asks=item.question.asks)
+    row = answer_row(session.session_id, item.call, said, store.now())
+    assert store.apply(UnitOfWork((AnswerChange(None, row),))) is None
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_answer_that_does_not_fit_the_question_fails_the_call(mode: str, wording: Wording) -> None:
+    """The handler does not see it."""
+    async with client_of(mode=mode, person=person("accept", name=5)) as client:
+        result = await client.call_tool("name_it", {})
+    assert (result.is_error, text(result)) == (True, wording)
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_answer_of_another_process_to_a_question_that_was_closed_holds_for_the_equal_call(
+    mode: str, tmp_path: Any
+) -> None:
+    """The client is not asked again."""
+    closes = person("cancel")
+    with open_store(f"sqlite:///{tmp_path}/desk.db") as store, Session.open(store, "desk") as session:
+        async with client_of(session, mode, asks=True, person=closes) as client:
+            assert (await client.call_tool("charge", {"order": "a"})).is_error
+            answer_elsewhere(store, session)
+            assert text(await client.call_tool("charge", {"order": "a"})) == "charged a"
+            assert (await client.call_tool("charge", {"order": "b"})).is_error
+    assert PAID == ["a"]
+    assert len(closes.asked) == 2  # type: ignore[attr-defined]

@@ -149,6 +149,22 @@ async def test_key_fields_make_two_calls_one_payment(tmp_path: Path) -> None:
     assert bank.paid() == [{"order": "a", "cents": 3}]
 
 
+async def test_argument_of_a_key_is_required(tmp_path: Path, wording: Wording) -> None:
+    """Also if the server does not require it."""
+    settings = ToolSettings(keys={"die": ("order",)})
+    async with proxied(bank_process(tmp_path / "payments"), settings=settings) as (client, _):
+        result = await client.call_tool("die", {})
+    assert (result.is_error, text(result)) == (True, wording)
+
+
+@pytest.mark.parametrize("count, is_passed", [(10, True), (20_000, False)])
+async def test_structured_content_without_a_schema_is_bounded(tmp_path: Path, count: int, is_passed: bool) -> None:
+    """As the text of a result is."""
+    async with proxied(bank_process(tmp_path / "payments")) as (client, _):
+        result = await client.call_tool("amounts", {"count": count})
+    assert (text(result), result.structured_content is not None) == ("many", is_passed)
+
+
 async def test_key_is_forwarded_in_the_argument_that_the_model_does_not_see(tmp_path: Path) -> None:
     """The schema of the tool lacks that argument."""
     bank = Bank(tmp_path / "payments")

@@ -267,9 +267,9 @@ class McpConnection:
                 self._attempt.exception()  # which need not be asked for
             pause = _FIRST_PAUSE if time.monotonic() - began > _LONGEST_PAUSE else min(2 * pause, _LONGEST_PAUSE)
             _log.warning("the MCP server %s: %s; it is started again in %g s", self.server.name, why, pause)
-            await asyncio.sleep(pause)
             if self._attempt.done():
                 self._attempt = loop.create_future()
+            await asyncio.sleep(pause)
 
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[Any]:
@@ -282,7 +282,14 @@ class McpConnection:
                 yield reader, writer
             return
         command, *arguments = server.command
-        parameters = StdioServerParameters(command=command, args=arguments, env=dict(server.env), cwd=server.cwd)
+        # Without it the SDK would read nothing after a line that is not UTF-8.
+        parameters = StdioServerParameters(
+            command=command,
+            args=arguments,
+            env=dict(server.env),
+            cwd=server.cwd,
+            encoding_error_handler="replace",
+        )
         # Its default is what `sys.stderr` was at the import, which a program may have replaced and closed since.
         async with stdio_client(parameters, sys.__stderr__ or sys.stderr) as (reader, writer):
             yield WatchedStream(reader, self._lose), writer

@@ -6,18 +6,22 @@ not an object is the field `result` of the structured content; text, and what is
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, cast
 
 import mcp_types as t
 
 from handrail.adapters.loop import tool_description
 from handrail.adapters.mcp_hints import make_hints
-from handrail.errors import DumpError
+from handrail.errors import DumpError, SchemaError
 from handrail.prompt import Tool
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.prompt.tool_result import BinaryPart, ContentPart, shown_schema
 from handrail.runtime import ToolMessage
 from handrail.serde import dump
+from handrail.serde.formatting import json_line
 from handrail.serde.json_schema import is_object
+from handrail.serde.schema_codec import schema_codec
 
 _OWN_BLOCKS: Final = {"image", "audio"}  # the kinds of files that MCP has a block for
 
@@ -64,7 +68,9 @@ def write_result(message: ToolMessage, offered: OfferedTool | None) -> dict[str,
         return result
     value = message.result.value
     if offered is None or offered.definition.output_schema is None:
-        return {**result, "structuredContent": value} if is_object(value) and not message.is_cut else result
+        # Without a schema nothing bounds it but this; the text says it too.
+        is_passed = is_object(value) and not message.is_cut and len(json_line(value)) <= MAX_RESULT_CHARS
+        return {**result, "structuredContent": value} if is_passed else result
     try:
         structured = {"result": dump(value)} if offered.wraps else dump(value)
     except DumpError:
@@ -74,6 +80,24 @@ def write_result(message: ToolMessage, offered: OfferedTool | None) -> dict[str,
     # A client checks a success by the schema, and would report what does not fit as an error of its own.
     note = {"type": "text", "text": "It was carried out, and its result does not fit its schema. Do not repeat it."}
     return {**result, "content": [*content, note], "isError": True}
+
+
+def fault_finder(schema: Mapping[str, Any] | None) -> Callable[[object], str | None]:
+    """Makes what says why JSON does not fit a schema; it finds nothing if there is none, or none that is understood."""
+    try:
+        codec = None if schema is None else schema_codec(schema)
+    except SchemaError:
+        codec = None
+
+    def find(value: object) -> str | None:
+        try:
+            if codec is not None:
+                codec.dump_json(cast("Any", value))
+        except DumpError as error:
+            return str(error)
+        return None
+
+    return find
 
 
 def content_block(part: ContentPart) -> dict[str, Any]:

@@ -26,7 +26,9 @@ import mcp_types as t
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
+from handrail.adapters.mcp.content import fault_finder
 from handrail.errors import CallPostponed, ToolValidationError
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.redaction import redacted
@@ -144,12 +146,14 @@ def ask_client(message: str, schema: Mapping[str, Any]) -> ClientAnswer:
 
     Raises:
         CallPostponed: there is no answer yet. It must not be caught.
-        ToolValidationError: the call was not made by an MCP client.
+        ToolValidationError: the call was not made by an MCP client, or the answer does not fit the schema.
     """
     if (call := CLIENT_CALL.get()) is None:
         raise ToolValidationError("only a call of an MCP client can ask the person there")
     question = ClientQuestion(message, schema)
     if (answer := call.answers.get(question.id)) is not None:
+        if answer.action == "accept" and (fault := fault_finder(schema)(answer.content)):
+            raise ToolValidationError(f"the answer of the person does not fit the question: {fault}. Ask again.")
         return answer
     postponed = CallPostponed(f"it asks: {message}")
     postponed.question = question
@@ -199,10 +203,10 @@ def can_ask(capabilities: t.ClientCapabilities | None) -> bool:
 
 
 async def ask_in_call(context: Any, question: ClientQuestion) -> ClientAnswer:  # noqa: ANN401 - the SDK's, of a request
-    """Asks the person at an older client, in the call; a client that cannot show it has closed it."""
+    """Asks the person at an older client, in the call; what does not answer has closed it."""
     try:
         result = await context.session.elicit_form(question.message, dict(question.schema), context.request_id)
-    except MCPError:
+    except (MCPError, ValidationError):
         return ClientAnswer("cancel")
     return parse_answer(result)
 

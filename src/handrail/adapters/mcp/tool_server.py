@@ -19,6 +19,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypedDict, Unpack, cast
 from uuid import uuid4
 
@@ -60,6 +61,8 @@ from handrail.runtime.failures import text_for_model
 from handrail.serde import digest
 from handrail.session import Session
 from handrail.session.calls import CallRef
+from handrail.session.open_calls import find_answer
+from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import LedgerStore
 
 _CALL_ID: Final = "call"
@@ -270,15 +273,24 @@ class ToolServer:
             raise MCPError(t.INVALID_PARAMS, f"$._meta[{KEY!r}]: {why}; nothing was run")
         self._calls += 1
         own = f"{self._name}-{self._calls}"
-        if is_asked or session.store is None:
+        if session.store is None:
             return ClientCall(CallRef(f"mcp-{own}", _CALL_ID), {})
         # Equal calls have names that begin alike, so that one that waits is found when it is made again.
         prefix = f"mcp-{digest([call.name, call.arguments], key=self._key)[:12]}-"
         same = None
         if has_pending(session):
-            waiting = await ASYNC.write_to(session.store, lambda: [item.call for item in calls_that_wait(session)])
-            same = next((ref for ref in waiting if (ref.reply or "").startswith(prefix)), None)
+            same = await ASYNC.write_to(session.store, partial(_find_waiting, session, prefix, is_asked=is_asked))
         return ClientCall(same or CallRef(f"{prefix}{own}", _CALL_ID), {})
+
+
+def _find_waiting(session: Session, prefix: str, *, is_asked: bool) -> CallRef | None:
+    store = cast("SessionStore", session.store)
+    for item in calls_that_wait(session):
+        # A client that shows questions may have this one on its screen, unless another process has the answer.
+        has_answer = not is_asked or find_answer(store, session.session_id, item.call) is not None
+        if has_answer and (item.call.reply or "").startswith(prefix):
+            return item.call
+    return None
 
 
 async def serve_stdio(tools: ToolServer) -> None:

@@ -29,13 +29,12 @@ from typing import Any, Final, cast
 import mcp_types as t
 
 from handrail.adapters.mcp.connection import McpConnection
+from handrail.adapters.mcp.content import fault_finder
 from handrail.adapters.mcp_hints import hinted_effect
 from handrail.errors import (
-    DumpError,
     EffectNotApplied,
     EffectUncertain,
     PromptValidationError,
-    SchemaError,
     ToolValidationError,
 )
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
@@ -46,7 +45,6 @@ from handrail.redaction import redacted_logger
 from handrail.serde import digest
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.schema_codec import schema_codec
 
 _EFFECTS: Final[tuple[Effect, ...]] = ("external", "state", "read")  # the strictest first
 _EMPTY: Final[tuple[object, ...]] = (None, False, "", [], {})
@@ -202,8 +200,12 @@ class _Call:
         self._effect, _ = settings.effect(definition)
         self._forward_key = settings.forward_key.get(definition.name)
         self._ask = settings.reconcile.get(definition.name)
-        self._fault: Callable[[object], str | None] = _fault_finder(definition.output_schema)
-        self.schema: dict[str, Any] = _without(definition.input_schema, self._forward_key)
+        self._fault: Callable[[object], str | None] = fault_finder(definition.output_schema)
+        schema = _without(definition.input_schema, self._forward_key)
+        # What identifies the effect is asked for.
+        keys = settings.keys.get(definition.name, ())
+        required = list(dict.fromkeys([*schema.get("required", ()), *keys]))
+        self.schema: dict[str, Any] = {**schema, "required": required} if keys else schema
 
     async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult[Any]:
         """Has the server run a call."""
@@ -318,20 +320,3 @@ def _without(schema: Mapping[str, Any], argument: str | None) -> dict[str, Any]:
     properties = {name: node for name, node in schema.get("properties", {}).items() if name != argument}
     required = [name for name in schema.get("required", ()) if name != argument]
     return {**schema, "properties": properties, "required": required}
-
-
-def _fault_finder(schema: Mapping[str, Any] | None) -> Callable[[object], str | None]:
-    try:
-        codec = None if schema is None else schema_codec(schema)
-    except SchemaError:  # what it says about results is not known
-        codec = None
-
-    def find(value: object) -> str | None:
-        try:
-            if codec is not None:
-                codec.dump_json(cast("Any", value))
-        except DumpError as error:
-            return str(error)
-        return None
-
-    return find
