@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -214,7 +214,7 @@ def test_payment_that_a_killed_proxy_left_unknown_is_not_repeated_by_the_next(mc
             second.stdin.flush()
             with stores.open(store[1]) as looks:
                 while not list(looks.rows()):
-                    time.sleep(0.01)
+                    select.select([], [], [], 0.01)
             second.kill()
         with started("proxy", *store, *BANK_COMMAND) as third:
             ask(third, "initialize", **HELLO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -330,7 +331,7 @@ def run_in_temporal(_: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workflow, "in_workflow", lambda: True, raising=False)
         patch.setitem(sys.modules, workflow.__name__, workflow)
-        Agent("test", toolsets=[HandrailToolset(door())]).run_sync("Pay.")
+        asyncio.run(Agent("test", toolsets=[HandrailToolset(door())]).run("Pay."))
 
 
 class Engine(AbstractCapability[Any]):
@@ -344,7 +345,7 @@ def store_twice(_: Path) -> None:
     executor = door()
     stored = StoredHistory(executor.environment.session, "desk")
     capability = HandrailCapability(executor, conversation=stored)
-    Agent("test", capabilities=[Engine(), capability]).run_sync("Pay.")
+    asyncio.run(Agent("test", capabilities=[Engine(), capability]).run("Pay."))
 
 
 def write_to_two_stores(_: Path) -> None:

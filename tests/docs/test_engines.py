@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,7 +172,7 @@ def test_the_task_of_celery_comes_again_for_a_session_that_another_process_has(t
         ask_task(tmp_path, environment) as program,
     ):
         while "Retry in" not in log.read_text("utf-8"):
-            time.sleep(0.05)
+            select.select([], [], [], 0.05)
         session.close()
         assert program.communicate()[0] == OUTPUT
     assert paid(tmp_path) == ["A-1", "A-2"]
