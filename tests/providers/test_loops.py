@@ -8,7 +8,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
+from handrail import tool
 from handrail.adapters import anthropic, openai
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, IncompleteReplyError, InvalidArgumentError, SessionUseError
@@ -34,6 +36,7 @@ from tests.providers.sdk_loops import (
     ApiName,
     Desk,
     Model,
+    request,
     response_with,
     serving,
 )
@@ -315,6 +318,35 @@ def test_an_id_of_an_earlier_process_is_not_a_name_again(desk: Desk, resets: boo
             if resets:
                 session.reset()
     assert desk.paid == ["A-17", "A-18", "A-19"]
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.parametrize("api", APIS)
+def test_a_response_that_was_answered_is_refused(desk: Desk, api: ApiName, reopens: bool, wording: Wording) -> None:
+    """Its calls would run twice, also if what is stored of it has masks and escapes; with other arguments it is new."""
+
+    @tool(effect="external")
+    def log_in(password: SecretStr, number: str) -> str:
+        """Log in."""
+        desk.paid.append(number)
+        return number
+
+    def response(number: str) -> Any:
+        arguments = {"password": "argpw-11223", "number": number}
+        return response_with(api, [request(api, "log_in", arguments), request(api, "pay", {"number": "\ud800"})])
+
+    store, loop = MemoryStore(), Model(wire.Provider(()), api).loop
+    session = Session.open(store, "desk")
+    loop.answer(ToolExecutor([*desk.tools, log_in], session=session), response("1"))
+    if reopens:
+        session.close()
+        session = Session.open(store, "desk")
+    executor, before = ToolExecutor([*desk.tools, log_in], session=session), session.conversation.messages
+    with raises(SessionUseError, wording):
+        loop.answer(executor, response("1"))
+    assert (desk.paid, session.conversation.messages) == (["1"], before)
+    loop.answer(executor, response("2"))
+    assert desk.paid == ["1", "2"]
 
 
 @pytest.mark.parametrize("api", APIS)

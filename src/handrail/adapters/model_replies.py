@@ -27,8 +27,9 @@ from handrail.errors.developer import check_argument
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_schema import is_array
+from handrail.serde.json_values import escaped_within
 from handrail.session.calls import is_reply
-from handrail.session.conversation import ConversationPart
+from handrail.session.conversation import ConversationPart, masked_part
 
 if TYPE_CHECKING:
     from handrail.adapters.tool_executor import OpenQuestion, PendingAnswers
@@ -167,10 +168,25 @@ def _session(executor: ToolExecutor) -> Session:
 def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
     session, now = executor.environment.session, executor.environment.clock.now()
     call_ids = [call.id for call in reply.calls]
-    if is_reply(reply.id) and claim_reply_name(session, reply.id, call_ids, now):
-        return reply.id
+    if is_reply(reply.id):
+        if claim_reply_name(session, reply.id, call_ids, now):
+            return reply.id
+        _check_new(session, reply)
     names = (f"reply-{number}" for number in count(len(session[ConversationPart])))
     return next(name for name in names if claim_reply_name(session, name, call_ids, now))
+
+
+def _check_new(session: Session, reply: ModelReply) -> None:
+    # Compared as they are stored: another process has read the earlier reply without its secrets.
+    masking = session.call_masking
+    storable = masked_part(ConversationPart(escaped_within(tuple(reply.messages))), masking).messages
+    earlier = [part for part in session.conversation.parts if part.reply == reply.id]
+    if any(masked_part(part, masking).messages == storable for part in earlier):
+        raise SessionUseError(
+            f"response {reply.id} was answered before: its answers are in the conversation of session "
+            f"{session.session_id!r}, so nothing was appended, and no call has run. If the server gives all responses "
+            "one id, set it to '' before you answer one; then the replies are numbered"
+        )
 
 
 def as_fields(value: Any) -> Json:  # noqa: ANN401 - of an SDK

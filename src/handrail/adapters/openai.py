@@ -81,7 +81,7 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
     Raises:
         IncompleteReplyError: the response is cut off. Nothing was appended, and no call has run.
         InvalidArgumentError: it is not a response of OpenAI.
-        SessionUseError: the calls of another reply have not been answered.
+        SessionUseError: the calls of another reply have not been answered, or this response was answered before.
         Exception: as for `ToolExecutor.answer`, and `Conversation.append`.
     """
     return _FORM.answer(executor, response)
