@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import pytest
+from anthropic.types import Message
 from pydantic import SecretStr
 
 from handrail import tool
@@ -333,7 +335,7 @@ def test_a_response_that_was_answered_is_refused(desk: Desk, api: ApiName, reope
 
     def response(number: str) -> Any:
         arguments = {"password": "argpw-11223", "number": number}
-        return response_with(api, [request(api, "log_in", arguments), request(api, "pay", {"number": "\ud800"})])
+        return response_with(api, [request(api, "log_in", arguments), request(api, "pay", {"\ud800": 1})])
 
     store, loop = MemoryStore(), Model(wire.Provider(()), api).loop
     session = Session.open(store, "desk")
@@ -356,6 +358,23 @@ def test_two_calls_of_one_id_both_run(executor: ToolExecutor, desk: Desk, api: A
     assert desk.paid == ["A-17", "A-18"]
     answers = reply[-1]["content"] if api == "messages" else reply[-2:]
     assert [one.get("output", one.get("content")) for one in answers] == ["A-17 is paid", "A-18 is paid"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_number_that_json_does_not_have_is_refused(is_json: bool, number: str, wording: Wording) -> None:
+    """It must not become null, which may stand for the whole amount. What is appended is JSON."""
+
+    @tool
+    def refund(cents: float | None) -> str:
+        """Refund a payment; without cents, all of it."""
+        return str(cents)
+
+    executor = ToolExecutor([refund], session=Session())
+    data = response_with("messages", [request("messages", "refund", json.loads(f'{{"cents": {number}}}'))])
+    reply = anthropic.answer(executor, data if is_json else Message.construct(**data))
+    assert reply[0]["content"][0]["input"] == {"cents": None}
+    assert reply[-1]["content"][0]["content"] == wording
 
 
 # --------------------------------------------------------------------------------------------- calls of other tools

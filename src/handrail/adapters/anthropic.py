@@ -105,7 +105,9 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
         words = as_fields(fields.get("stop_details")).get("explanation")
         return ModelReply(reply_id, (), is_final=True, refusal=words or "the model refused to answer")
     blocks = [as_json(block) for block in content]
-    calls = [ToolCall(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    # Not of `blocks`: a call with NaN, which is null there, is refused.
+    uses = [use for use in map(as_fields, content) if use["type"] == "tool_use"]
+    calls = [ToolCall(use["id"], use["name"], use["input"]) for use in uses]
     # The input of a call that was cut off is parsed as far as it came, and may be valid.
     if reason != "tool_use" and (calls or reason not in {*_FINAL, "pause_turn"}):
         raise IncompleteReplyError(reply_id, f"stop_reason {reason}" + (" beside calls" if calls else ""))

@@ -20,6 +20,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
+from pydantic_core import to_jsonable_python
+
 from handrail.adapters.loop import claim_reply_name
 from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.errors import SessionUseError
@@ -196,9 +198,9 @@ def as_fields(value: Any) -> Json:  # noqa: ANN401 - of an SDK
 
 
 def as_json(value: Any) -> Json:  # noqa: ANN401 - of an SDK
-    """An object of an SDK as JSON, as it is sent again: with the fields that the provider has set."""
+    """An object of an SDK as JSON, as it is sent again: the fields that the provider has set, with null for NaN."""
     if isinstance(value, dict):
-        return cast("Json", value)
+        return cast("Json", to_jsonable_python(escaped_within(value), inf_nan_mode="null"))
     # What a helper of the SDK has parsed for the program is not a field of the API.
     kind = cast("object", type(value))
     extra = value.__api_exclude__ if hasattr(kind, "__api_exclude__") else None
