@@ -217,6 +217,8 @@ class _CallSpan:
         if run.failure is not None and issubclass(run.failure, LeaseLostError):
             self._span.add_event("handrail.lease_lost")
         session_id = escape_surrogates(run.environment.session.session_id)
+        # Without a claim, the effect with a key is that of an earlier attempt.
+        unclaimed = "unknown" if outcome == "unknown" and run.effect_key is not None else None
         values: dict[str, AttributeValue | None] = {
             "handrail.call": f"{session_id}/{run.ref.key}",
             "handrail.effect": self._tool.get("handrail.effect"),
@@ -225,7 +227,7 @@ class _CallSpan:
             "handrail.approval": self._find_approval(outcome),
             "handrail.turn_seconds": self._turn_seconds,
             "handrail.attempt": claim.fence,
-            "handrail.ledger": None if claim.effect is None else claim.outcome,
+            "handrail.ledger": unclaimed if claim.effect is None else claim.outcome,
             "handrail.commit": self._find_commit(),
         }
         if self._is_own:
