@@ -187,6 +187,16 @@ def test_contents_that_are_asked_for_have_no_secrets(traces: Traces) -> None:
     assert MASK in misfit["gen_ai.tool.call.arguments"]
 
 
+def test_contents_are_redacted_as_logs_are(traces: Traces) -> None:
+    """What the environment or its form says is secret, which the model itself may read."""
+    token, key = f"sk-{'a' * 20}", IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text)
+    with instrument(content=True, **traces.options):
+        message = executor(tool("pay", effect="external", idempotency=key)).execute(call("pay", token))
+    assert (message.content, token in _everything(traces)) == (token, False)
+    values = attributes(traces.call())
+    assert [values[name] for name in ("gen_ai.tool.call.result", "handrail.key")] == [MASK, f"session:{MASK}"]
+
+
 def test_text_that_is_not_unicode_is_escaped(traces: Traces) -> None:
     """An exporter could not encode it, and would lose other spans with it."""
     with instrument(content=True, **traces.options):
