@@ -206,12 +206,14 @@ class _CallSpan:
             return "tool_error" if self._run.failure is None else self._run.failure.__name__
         return ""
 
+    @_never_failing
     def _measure(self, outcome: CallEnd, fault: str) -> None:
         ending = {"handrail.outcome": outcome} | ({"error.type": fault} if fault else {})
         self._instruments.durations.record(self._seconds(), self._tool | ending)
         if outcome == "unknown":
             self._instruments.unknown.add(1, self._tool)
 
+    @_never_failing
     def _describe(self, outcome: CallEnd, fault: str, message: ToolMessage | None) -> None:
         run, claim = self._run, self._run.claim
         if run.failure is not None and issubclass(run.failure, LeaseLostError):
