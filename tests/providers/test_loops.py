@@ -553,17 +553,27 @@ def test_the_reply_says_that_the_prompt_has_changed(provider: wire.Provider, des
 # ------------------------------------------------------------------------------------------------- mistakes and tools
 
 
-@pytest.mark.parametrize(
-    "adapter, response",
-    [
-        (openai, object()),
-        (openai, {"content": [], "stop_reason": "end_turn"}),
-        (openai, "resp_1"),
-        (anthropic, object()),
-        (anthropic, {"output": [], "status": "completed"}),
-        (anthropic, {"content": "Hello.", "role": "assistant"}),
-    ],
-)
+NO_RESPONSES: list[Any] = [
+    (openai, object()),
+    (openai, {"content": [], "stop_reason": "end_turn"}),
+    (openai, "resp_1"),
+    (anthropic, object()),
+    (anthropic, {"output": [], "status": "completed"}),
+    (anthropic, {"content": "Hello.", "role": "assistant"}),
+    (anthropic, {"content": [None], "stop_reason": "end_turn"}),
+    (anthropic, {"content": [{}], "stop_reason": "end_turn"}),
+    (openai, {"output": ["x"], "status": "completed"}),
+    (openai, {"choices": [{"finish_reason": "stop", "message": None}]}),
+    (openai, response_with("chat", [None])),
+    (openai, response_with("chat", [request("chat", "pay", {}) | {"id": 5}])),
+    (openai, response_with("responses", [request("responses", "pay", {}) | {"call_id": None}])),
+    (openai, response_with("responses", [{"type": "function_call", "name": "pay", "call_id": "c"}])),
+    (anthropic, response_with("messages", [request("messages", "pay", {}) | {"name": None}])),
+    (anthropic, response_with("messages", [{"type": "tool_use", "name": "pay", "input": {}}])),
+]
+
+
+@pytest.mark.parametrize("adapter, response", NO_RESPONSES)
 def test_what_is_not_a_response_of_the_provider_is_refused(
     executor: ToolExecutor, adapter: Any, response: Any, wording: Wording
 ) -> None:
@@ -578,8 +588,9 @@ def test_what_is_not_a_response_of_the_provider_is_refused(
 @pytest.mark.anyio
 async def test_what_is_not_an_executor_is_refused(adapter: Any) -> None:
     """By both forms."""
-    with pytest.raises(InvalidArgumentError, match=r"answer: executor"):
-        adapter.answer(Session())
+    for function in ("answer", "tools"):
+        with pytest.raises(InvalidArgumentError, match=f"{function}: executor"):
+            getattr(adapter, function)(Session())
     with pytest.raises(InvalidArgumentError, match=r"answer: executor"):
         await adapter.answer_async(Session())
 

@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from handrail.adapters.model_replies import IMAGES, PDF, Json, ModelReply, ProviderForm, ReplyItems, as_fields, as_json
 from handrail.adapters.strict_schemas import ANTHROPIC, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import IncompleteReplyError, InvalidArgumentError
+from handrail.errors import IncompleteReplyError
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.runtime import ToolCall, ToolMessage
@@ -52,7 +52,7 @@ def tools(executor: ToolExecutor, *, strict: bool = False, cache: bool = False) 
             a request has a limit on strict tools (20) and on their optional parameters (24), and is refused beyond it.
         cache: has Anthropic cache the prompt up to the last tool.
     """
-    described = [_definitions.get(tool) or _describe(tool) for tool in executor.tools]
+    described = [_definitions.get(tool) or _describe(tool) for tool in _FORM.tools(executor)]
     definitions = [one if strict else {key: one[key] for key in one if key != "strict"} for one in described]
     if cache and definitions:
         definitions[-1] = {**definitions[-1], "cache_control": {"type": "ephemeral"}}
@@ -99,8 +99,7 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
     fields = as_fields(response)
     content, reason, reply_id = fields.get("content"), fields.get("stop_reason"), fields.get("id") or ""
     if not is_array(content):
-        expected = "a Message of Anthropic, or its JSON; of a stream, its get_final_message()"
-        raise InvalidArgumentError(function="anthropic.answer", argument="response", value=response, expected=expected)
+        raise TypeError("it has no list of content")
     if reason == "refusal":
         words = as_fields(fields.get("stop_details")).get("explanation")
         return ModelReply(reply_id, (), is_final=True, refusal=words or "the model refused to answer")
@@ -133,4 +132,5 @@ def _block(part: ContentPart) -> Json:
     return {"type": "text", "text": str(part)}
 
 
-_FORM = ProviderForm(_read, _write)
+_RESPONSE = "a Message of Anthropic, or its JSON; of a stream, its get_final_message()"
+_FORM = ProviderForm("anthropic.answer", _RESPONSE, _read, _write)

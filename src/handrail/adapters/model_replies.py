@@ -35,6 +35,7 @@ from handrail.session.conversation import ConversationPart, masked_part
 
 if TYPE_CHECKING:
     from handrail.adapters.tool_executor import OpenQuestion, PendingAnswers
+    from handrail.prompt import Tool
     from handrail.session import Session
 
 Json: TypeAlias = dict[str, Any]
@@ -106,12 +107,21 @@ class ProviderForm(NamedTuple):
     """The form in which a provider has replies and answers, and what answers a reply in it.
 
     Attributes:
-        read: reads a response; raises `IncompleteReplyError`, and `InvalidArgumentError` for what is not one.
+        function: the function that answers a response, as it is imported.
+        response: the responses of the provider, in words.
+        read: reads a response; raises `IncompleteReplyError`, and an exception of Python for what is not one.
         write: writes the answers to the calls of a reply, in the order of the calls, below the messages of the reply.
     """
 
+    function: str
+    response: str
     read: Callable[[Any], ModelReply]
     write: Callable[[Sequence[Any], Sequence[ToolMessage]], list[Json]]
+
+    def tools(self, executor: ToolExecutor) -> Sequence[Tool[Any, Any]]:
+        """The tools of an executor; raises `InvalidArgumentError` for anything else."""
+        _session(executor, "tools")
+        return executor.tools
 
     def answer(self, executor: ToolExecutor, response: object) -> ReplyItems:
         """Appends a reply, runs its calls, and appends their answers; without a response, finishes an open reply."""
@@ -133,7 +143,7 @@ class ProviderForm(NamedTuple):
         if response is None:
             newest = next(reversed(talk.parts), ConversationPart(()))
             return ModelReply(talk.reply or "", newest.messages, talk.calls, newest.ended)
-        reply = self.read(response)
+        reply = self._read_reply(response)
         if talk.reply is not None:
             raise SessionUseError(
                 f"the calls of reply {talk.reply} have not been answered in the conversation of session "
@@ -146,6 +156,16 @@ class ProviderForm(NamedTuple):
             return ModelReply(name, reply.messages, talk.calls)
         if reply.messages:
             talk.append(*reply.messages, ended=reply.is_final)
+        return reply
+
+    def _read_reply(self, response: object) -> ModelReply:
+        try:
+            reply = self.read(response)
+            for text in (text for call in reply.calls for text in (call.id, call.name)):
+                check_argument("ToolCall", "id or name", text, str, "text")
+        except (AttributeError, LookupError, TypeError, ValueError):
+            check_argument(self.function, "response", response, (), self.response)  # which is of none of no types
+            raise
         return reply
 
     def _append_answers(
@@ -162,8 +182,8 @@ class ProviderForm(NamedTuple):
         return items
 
 
-def _session(executor: ToolExecutor) -> Session:
-    check_argument("answer", "executor", executor, ToolExecutor, "a ToolExecutor")
+def _session(executor: ToolExecutor, function: str = "answer") -> Session:
+    check_argument(function, "executor", executor, ToolExecutor, "a ToolExecutor")
     return executor.environment.session
 
 
@@ -173,22 +193,18 @@ def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
     if is_reply(reply.id):
         if claim_reply_name(session, reply.id, call_ids, now):
             return reply.id
-        _check_new(session, reply)
+        # Compared as they are stored: another process has read the earlier reply without its secrets.
+        masking, messages = session.call_masking, escaped_within(tuple(reply.messages))
+        storable = masked_part(ConversationPart(messages), masking).messages
+        earlier = [part for part in session.conversation.parts if part.reply == reply.id]
+        if any(masked_part(part, masking).messages == storable for part in earlier):
+            raise SessionUseError(
+                f"response {reply.id} was answered before: its answers are in the conversation of session "
+                f"{session.session_id!r}, so nothing was appended, and no call has run. If the server gives all "
+                "responses one id, set it to '' before you answer one; then the replies are numbered"
+            )
     names = (f"reply-{number}" for number in count(len(session[ConversationPart])))
     return next(name for name in names if claim_reply_name(session, name, call_ids, now))
-
-
-def _check_new(session: Session, reply: ModelReply) -> None:
-    # Compared as they are stored: another process has read the earlier reply without its secrets.
-    masking = session.call_masking
-    storable = masked_part(ConversationPart(escaped_within(tuple(reply.messages))), masking).messages
-    earlier = [part for part in session.conversation.parts if part.reply == reply.id]
-    if any(masked_part(part, masking).messages == storable for part in earlier):
-        raise SessionUseError(
-            f"response {reply.id} was answered before: its answers are in the conversation of session "
-            f"{session.session_id!r}, so nothing was appended, and no call has run. If the server gives all responses "
-            "one id, set it to '' before you answer one; then the replies are numbered"
-        )
 
 
 def as_fields(value: Any) -> Json:  # noqa: ANN401 - of an SDK

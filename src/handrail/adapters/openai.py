@@ -61,7 +61,7 @@ def tools(executor: ToolExecutor, *, api: Api = "responses", strict: bool = True
     """
     if api not in ("responses", "chat"):
         raise InvalidArgumentError(function="openai.tools", argument="api", value=api, expected='"responses" or "chat"')
-    functions = [_functions.get(tool) or _describe(tool) for tool in executor.tools]
+    functions = [_functions.get(tool) or _describe(tool) for tool in _FORM.tools(executor)]
     described = [{**function, "strict": strict and function["strict"]} for function in functions]
     if api == "responses":
         return [{"type": "function", **function} for function in described]
@@ -115,8 +115,7 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
         if (reason := choice.get("finish_reason")) not in _FINISHED:
             raise IncompleteReplyError(reply_id, f"finish_reason {reason}")
         return _read_message(reply_id, as_json(choice["message"]))
-    expected = "a Response or a ChatCompletion of OpenAI, or its JSON; of a stream, what the SDK has assembled"
-    raise InvalidArgumentError(function="openai.answer", argument="response", value=response, expected=expected)
+    raise TypeError("it has neither a list of output nor one of choices")
 
 
 def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
@@ -194,4 +193,5 @@ def _file_block(part: ContentPart) -> Json | None:
     return None
 
 
-_FORM = ProviderForm(_read, _write)
+_RESPONSE = "a Response or a ChatCompletion of OpenAI, or its JSON; of a stream, what the SDK has assembled"
+_FORM = ProviderForm("openai.answer", _RESPONSE, _read, _write)
