@@ -210,6 +210,8 @@ INCOMPLETE: list[Any] = [
     (openai, {"output": [], "status": "in_progress"}),
     (openai, {"output": []}),
     (openai, {"choices": []}),
+    (openai, response_with("responses", [{**request("responses", "pay", {"number": "A"}), "status": "incomplete"}])),
+    (openai, response_with("responses", [{**request("responses", "pay", {"number": "A"}), "status": "in_progress"}])),
     (openai, {"choices": [{"finish_reason": "content_filter", "message": {"role": "assistant"}}]}),
     (anthropic, {"content": [], "stop_reason": "model_context_window_exceeded"}),
     (anthropic, {"content": [{"type": "tool_use", "id": "1", "name": "pay", "input": {}}], "stop_reason": None}),

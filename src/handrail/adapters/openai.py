@@ -119,11 +119,13 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
 
 
 def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
-    calls = [
-        ToolCall(item["call_id"], item["name"], item[_OWN_CALLS[item["type"]]])
-        for item in items
-        if item.get("type") in _OWN_CALLS
-    ]
+    calls: list[ToolCall] = []
+    for item in items:
+        kind, status = item.get("type"), item.get("status")
+        if kind in _OWN_CALLS:
+            calls.append(ToolCall(item["call_id"], item["name"], item[_OWN_CALLS[kind]]))
+            if status in {"in_progress", "incomplete"}:
+                raise IncompleteReplyError(reply_id, f"status {status} of call {item['call_id']}")
     return ModelReply(reply_id, items, calls, not calls)
 
 
