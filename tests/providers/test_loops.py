@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from anthropic.types import Message
+from openai import ContentFilterFinishReasonError, LengthFinishReasonError
 from pydantic import SecretStr
 
 from handrail import tool
@@ -203,6 +204,25 @@ def test_a_reply_that_a_limit_has_cut_off_runs_nothing(
     assert messages(executor) == desk.paid == []
     provider.script = wire.SCRIPT
     assert model.converse(executor).text == ANSWER
+
+
+@pytest.mark.parametrize(
+    "api, end, error",
+    [
+        ("responses", "limit", RuntimeError),
+        ("chat", "limit", LengthFinishReasonError),
+        ("chat", "pause", ContentFilterFinishReasonError),
+        ("messages", "limit", IncompleteReplyError),
+    ],
+)
+def test_a_stream_that_a_limit_has_cut_off_raises(
+    provider: wire.Provider, executor: ToolExecutor, api: ApiName, end: Any, error: type[Exception]
+) -> None:
+    """The SDK of OpenAI itself does."""
+    provider.script = [Reply(PAYING.text, PAYING.calls, end=end)]
+    with pytest.raises(error):
+        Model(provider, api, streams=True).converse(executor)
+    assert messages(executor) == []
 
 
 INCOMPLETE: list[Any] = [
@@ -407,6 +427,38 @@ def test_items_of_other_tools_are_appended(executor: ToolExecutor) -> None:
         "function_call_output",
     ]
     assert [item.get("caller") for item in reply[-2:]] == [None, program]
+
+
+BY_THE_PROGRAM = [
+    *({"type": f"{kind}_call", "call_id": "c"} for kind in ("apply_patch", "computer", "local_shell", "shell")),
+    {"type": "tool_search_call", "call_id": "c", "execution": "client"},
+    {"type": "mcp_approval_request", "id": "m"},
+]
+
+
+@pytest.mark.parametrize("item", BY_THE_PROGRAM, ids=lambda item: item["type"])
+def test_an_item_for_the_program_to_answer_is_refused(
+    executor: ToolExecutor, desk: Desk, item: dict[str, Any], wording: Wording
+) -> None:
+    """The reply would seem to be final. Nothing of it runs, beside what the server has run itself."""
+    payment = request("responses", "pay", {"number": "A-17"})
+    search = {"type": "tool_search_call", "call_id": None, "execution": "server"}
+    shell = [{"type": kind, "call_id": "s"} for kind in ("shell_call", "shell_call_output")]
+    by_server = [search, {"type": "tool_search_output", "call_id": None}, *shell]
+    with raises(SessionUseError, wording):
+        openai.answer(executor, response_with("responses", [payment, *by_server, item]))
+    assert (messages(executor), desk.paid) == ([], [])
+    openai.answer(executor, response_with("responses", [payment, *by_server]))
+    assert desk.paid == ["A-17"]
+
+
+@pytest.mark.parametrize("finish", ["stop", "function_call"])
+def test_a_call_of_a_former_function_is_refused(executor: ToolExecutor, finish: str, wording: Wording) -> None:
+    """Before Chat Completions had tools, a message had one call, without an id."""
+    message = {"role": "assistant", "content": None, "function_call": {"name": "pay", "arguments": "{}"}}
+    with raises(SessionUseError, wording):
+        openai.answer(executor, {"id": "r", "choices": [{"finish_reason": finish, "message": message}]})
+    assert messages(executor) == []
 
 
 # --------------------------------------------------------------------------------------------------------------- files

@@ -105,8 +105,7 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
         return ModelReply(reply_id, (), is_final=True, refusal=words or "the model refused to answer")
     blocks = [as_json(block) for block in content]
     # Not of `blocks`: a call with NaN, which is null there, is refused.
-    uses = [use for use in map(as_fields, content) if use["type"] == "tool_use"]
-    calls = [ToolCall(use["id"], use["name"], use["input"]) for use in uses]
+    calls = [ToolCall(it["id"], it["name"], it["input"]) for it in map(as_fields, content) if it["type"] == "tool_use"]
     # The input of a call that was cut off is parsed as far as it came, and may be valid.
     if reason != "tool_use" and (calls or reason not in {*_FINAL, "pause_turn"}):
         raise IncompleteReplyError(reply_id, f"stop_reason {reason}" + (" beside calls" if calls else ""))

@@ -194,10 +194,9 @@ def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
         if claim_reply_name(session, reply.id, call_ids, now):
             return reply.id
         # Compared as they are stored: another process has read the earlier reply without its secrets.
-        masking, messages = session.call_masking, escaped_within(tuple(reply.messages))
-        storable = masked_part(ConversationPart(messages), masking).messages
-        earlier = [part for part in session.conversation.parts if part.reply == reply.id]
-        if any(masked_part(part, masking).messages == storable for part in earlier):
+        mask = partial(masked_part, masking=session.call_masking)
+        messages = mask(ConversationPart(escaped_within(tuple(reply.messages)))).messages
+        if any(part.reply == reply.id and mask(part).messages == messages for part in session.conversation.parts):
             raise SessionUseError(
                 f"response {reply.id} was answered before: its answers are in the conversation of session "
                 f"{session.session_id!r}, so nothing was appended, and no call has run. If the server gives all "
