@@ -181,3 +181,14 @@ def serving() -> Generator[wire.Provider]:
     with wire.serving(Chat(), Responses(), Messages()) as provider:
         yield provider
         assert provider.refusals == []
+
+
+def asked(executor: ToolExecutor) -> ToolExecutor:
+    """An executor whose conversation has a question."""
+    executor.environment.session.conversation.append(QUESTION)
+    return executor
+
+
+def messages(executor: ToolExecutor) -> list[Any]:
+    """The conversation after the question."""
+    return executor.environment.session.conversation.messages[1:]

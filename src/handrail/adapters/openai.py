@@ -127,10 +127,10 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
 
 def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
     calls: list[ToolCall] = []
-    answered = {item.get("call_id") for item in items if str(item.get("type")).endswith("_output")}
+    answered_ids = {item.get("call_id") for item in items if str(item.get("type")).endswith("_output")}
     for item in items:
         kind, status = item.get("type"), item.get("status")
-        by_server = item.get("execution") == "server" or item.get("call_id") in answered
+        by_server = item.get("execution") == "server" or item.get("call_id") in answered_ids
         if kind in _BY_PROGRAM or (kind in _BY_EITHER and not by_server):
             raise SessionUseError(_NOT_OURS.format(kind))
         if kind in _OWN_CALLS:
