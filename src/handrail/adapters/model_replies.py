@@ -164,7 +164,7 @@ class ProviderForm(NamedTuple):
             for text in (text for call in reply.calls for text in (call.id, call.name)):
                 check_argument("ToolCall", "id or name", text, str, "text")
         except (AttributeError, LookupError, TypeError, ValueError):
-            check_argument(self.function, "response", response, (), self.response)  # which is of none of no types
+            check_argument(self.function, "response", response, (), self.response)  # always raises: there is no type
             raise
         return reply
 
