@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 from handrail.errors import LeaseLostError
 from handrail.events import Subscription
-from handrail.redaction import redacted, redacted_logger
+from handrail.redaction import current_redaction, redacted, redacted_logger
 from handrail.runtime.calls import CallPoint, Step, to_record
 from handrail.runtime.observation import CallEnd, find_end, observe_calls
 from handrail.serde.formatting import json_line
@@ -70,8 +70,8 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "gen_ai.tool.type": "`function`",
         "gen_ai.tool.call.id": "the id that the provider gave the call",
         "gen_ai.conversation.id": "the session",
-        "gen_ai.tool.call.arguments": "what the model wrote, with secrets masked",
-        "gen_ai.tool.call.result": "what the model reads",
+        "gen_ai.tool.call.arguments": "what the model wrote, redacted",
+        "gen_ai.tool.call.result": "what the model reads, redacted",
         "error.type": "the type of the exception, `tool_error` for a failed result, or `unknown_outcome`",
         "handrail.call": "the identity of the call: session, reply and id",
         "handrail.effect": "`read`, `state` or `external`",
@@ -82,7 +82,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "handrail.attempt": "the fencing token of the claim",
         "handrail.ledger": "what the row of the effect has become: `done`, `failed`, `unknown`, `lost`, `left`",
         "handrail.commit": "where it is committed: in its `store`, in `memory`, or into its `parent`",
-        "handrail.key": "the key of the effect",
+        "handrail.key": "the key of the effect, redacted",
         "handrail.turn_acquired": "event: it has waited for its turn",
         "handrail.question_opened": "event: the approver is asked",
         "handrail.question_answered": "event: there is an answer",
@@ -206,17 +206,21 @@ class _CallSpan:
             return "tool_error" if self._run.failure is None else self._run.failure.__name__
         return ""
 
+    @_never_failing
     def _measure(self, outcome: CallEnd, fault: str) -> None:
         ending = {"handrail.outcome": outcome} | ({"error.type": fault} if fault else {})
         self._instruments.durations.record(self._seconds(), self._tool | ending)
         if outcome == "unknown":
             self._instruments.unknown.add(1, self._tool)
 
+    @_never_failing
     def _describe(self, outcome: CallEnd, fault: str, message: ToolMessage | None) -> None:
         run, claim = self._run, self._run.claim
         if run.failure is not None and issubclass(run.failure, LeaseLostError):
             self._span.add_event("handrail.lease_lost")
         session_id = escape_surrogates(run.environment.session.session_id)
+        # Without a claim, the effect with a key is that of an earlier attempt.
+        unclaimed = "unknown" if outcome == "unknown" and run.effect_key is not None else None
         values: dict[str, AttributeValue | None] = {
             "handrail.call": f"{session_id}/{run.ref.key}",
             "handrail.effect": self._tool.get("handrail.effect"),
@@ -225,7 +229,7 @@ class _CallSpan:
             "handrail.approval": self._find_approval(outcome),
             "handrail.turn_seconds": self._turn_seconds,
             "handrail.attempt": claim.fence,
-            "handrail.ledger": None if claim.effect is None else claim.outcome,
+            "handrail.ledger": unclaimed if claim.effect is None else claim.outcome,
             "handrail.commit": self._find_commit(),
         }
         if self._is_own:
@@ -255,10 +259,11 @@ class _CallSpan:
         run = self._run
         words = to_record((run.call if run.plan.masking is None else masked_call(run.call, run.plan.masking)).words)
         arguments = words if isinstance(words, str) else json_line(words)
-        # The secrets of the call are looked for once more: it has ended.
-        arguments = redacted(arguments) if run.secrets is None else run.secrets.during(redacted, arguments)
-        return {
-            "gen_ai.tool.call.arguments": escape_surrogates(arguments),
-            "gen_ai.tool.call.result": None if message is None else escape_surrogates(message.content),
+        texts = {
+            "gen_ai.tool.call.arguments": arguments,
+            "gen_ai.tool.call.result": None if message is None else message.content,
             "handrail.key": run.effect_key,
         }
+        # The secrets of the call are looked for once more: it has ended.
+        hide = redacted if run.secrets is None else run.secrets.join(current_redaction())
+        return {name: text and escape_surrogates(hide(text)) for name, text in texts.items()}

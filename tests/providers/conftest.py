@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.runtime import Session
 from tests.providers import forge, wire
 from tests.providers.chat import Chat
 from tests.providers.kills import Bench
 from tests.providers.messages import Messages
 from tests.providers.programs import program_of
 from tests.providers.responses import Responses
+from tests.providers.sdk_loops import Desk, asked
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +48,15 @@ def whole(smith: forge.Forge, tmp_path_factory: pytest.TempPathFactory) -> dict[
 def bench(smith: forge.Forge, provider: wire.Provider, whole: dict[str, forge.Run], tmp_path: Path) -> Bench:
     """One for each test."""
     return Bench(smith, provider, whole, tmp_path)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """What the tools of the test do."""
+    return Desk()
+
+
+@pytest.fixture
+def executor(desk: Desk) -> ToolExecutor:
+    """The tools over a session that has a question."""
+    return asked(ToolExecutor(desk.tools, session=Session()))

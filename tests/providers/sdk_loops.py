@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -149,19 +150,18 @@ class Model:
         return client.chat.completions if self.api == "chat" else getattr(client, self.api)
 
 
+def request(api: str, name: str, arguments: dict[str, Any], call_id: str = "c") -> dict[str, Any]:
+    """The JSON of a call."""
+    if api == "messages":
+        return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    if api == "chat":
+        return {"id": call_id, "type": "function", "function": function}
+    return {"type": "function_call", "call_id": call_id, **function}
+
+
 CALLS_OF_ONE_ID: dict[str, list[Any]] = {
-    "responses": [
-        {"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"number": "A-17"}'},
-        {"type": "function_call", "call_id": "c", "name": "pay", "arguments": '{"number": "A-18"}'},
-    ],
-    "chat": [
-        {"id": "c", "type": "function", "function": {"name": "pay", "arguments": '{"number": "A-17"}'}},
-        {"id": "c", "type": "function", "function": {"name": "pay", "arguments": '{"number": "A-18"}'}},
-    ],
-    "messages": [
-        {"type": "tool_use", "id": "c", "name": "pay", "input": {"number": "A-17"}},
-        {"type": "tool_use", "id": "c", "name": "pay", "input": {"number": "A-18"}},
-    ],
+    api: [request(api, "pay", {"number": number}) for number in ("A-17", "A-18")] for api in APIS
 }
 
 
@@ -181,3 +181,14 @@ def serving() -> Generator[wire.Provider]:
     with wire.serving(Chat(), Responses(), Messages()) as provider:
         yield provider
         assert provider.refusals == []
+
+
+def asked(executor: ToolExecutor) -> ToolExecutor:
+    """An executor whose conversation has a question."""
+    executor.environment.session.conversation.append(QUESTION)
+    return executor
+
+
+def messages(executor: ToolExecutor) -> list[Any]:
+    """The conversation after the question."""
+    return executor.environment.session.conversation.messages[1:]

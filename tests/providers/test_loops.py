@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from openai import ContentFilterFinishReasonError, LengthFinishReasonError
 
 from handrail.adapters import anthropic, openai
 from handrail.adapters.tool_executor import ToolExecutor
@@ -34,6 +35,8 @@ from tests.providers.sdk_loops import (
     ApiName,
     Desk,
     Model,
+    asked,
+    messages,
     response_with,
     serving,
 )
@@ -48,29 +51,6 @@ def provider() -> Generator[wire.Provider]:
     """One for each test."""
     with serving() as running:
         yield running
-
-
-@pytest.fixture
-def desk() -> Desk:
-    """What the tools of the test do."""
-    return Desk()
-
-
-@pytest.fixture
-def executor(desk: Desk) -> ToolExecutor:
-    """The tools over a session that has a question."""
-    return asked(ToolExecutor(desk.tools, session=Session()))
-
-
-def asked(executor: ToolExecutor) -> ToolExecutor:
-    """An executor whose conversation has a question."""
-    executor.environment.session.conversation.append(QUESTION)
-    return executor
-
-
-def messages(executor: ToolExecutor) -> list[Any]:
-    """The conversation after the question."""
-    return executor.environment.session.conversation.messages[1:]
 
 
 # ----------------------------------------------------------------------------------------------------- whole replies
@@ -200,28 +180,22 @@ def test_a_reply_that_a_limit_has_cut_off_runs_nothing(
     assert model.converse(executor).text == ANSWER
 
 
-INCOMPLETE: list[Any] = [
-    (openai, {"output": [], "status": "failed", "error": {"code": "server_error", "message": "no capacity"}}),
-    (openai, {"output": [], "status": "in_progress"}),
-    (openai, {"output": []}),
-    (openai, {"choices": []}),
-    (openai, {"choices": [{"finish_reason": "content_filter", "message": {"role": "assistant"}}]}),
-    (anthropic, {"content": [], "stop_reason": "model_context_window_exceeded"}),
-    (anthropic, {"content": [{"type": "tool_use", "id": "1", "name": "pay", "input": {}}], "stop_reason": None}),
-    (
-        anthropic,
-        {"content": [{"type": "tool_use", "id": "1", "name": "pay", "input": {}}], "stop_reason": "end_turn"},
-    ),
-]
-
-
-@pytest.mark.parametrize("adapter, response", INCOMPLETE)
-def test_a_reply_that_does_not_say_that_it_is_complete_is_incomplete(
-    executor: ToolExecutor, adapter: Any, response: Any, wording: Wording
+@pytest.mark.parametrize(
+    "api, end, error",
+    [
+        ("responses", "limit", RuntimeError),
+        ("chat", "limit", LengthFinishReasonError),
+        ("chat", "pause", ContentFilterFinishReasonError),
+        ("messages", "limit", IncompleteReplyError),
+    ],
+)
+def test_a_stream_that_a_limit_has_cut_off_raises(
+    provider: wire.Provider, executor: ToolExecutor, api: ApiName, end: Any, error: type[Exception]
 ) -> None:
-    """Also if a value is missing or new."""
-    with raises(IncompleteReplyError, wording):
-        adapter.answer(executor, response)
+    """The SDK of OpenAI itself does."""
+    provider.script = [Reply(PAYING.text, PAYING.calls, end=end)]
+    with pytest.raises(error):
+        Model(provider, api, streams=True).converse(executor)
     assert messages(executor) == []
 
 
@@ -502,33 +476,13 @@ def test_the_reply_says_that_the_prompt_has_changed(provider: wire.Provider, des
 # ------------------------------------------------------------------------------------------------- mistakes and tools
 
 
-@pytest.mark.parametrize(
-    "adapter, response",
-    [
-        (openai, object()),
-        (openai, {"content": [], "stop_reason": "end_turn"}),
-        (openai, "resp_1"),
-        (anthropic, object()),
-        (anthropic, {"output": [], "status": "completed"}),
-        (anthropic, {"content": "Hello.", "role": "assistant"}),
-    ],
-)
-def test_what_is_not_a_response_of_the_provider_is_refused(
-    executor: ToolExecutor, adapter: Any, response: Any, wording: Wording
-) -> None:
-    """A stream that was not read to its end, or the response of another provider."""
-    with pytest.raises(InvalidArgumentError) as raised:
-        adapter.answer(executor, response)
-    assert (raised.value.argument, raised.value.expected) == ("response", wording)
-    assert messages(executor) == []
-
-
 @pytest.mark.parametrize("adapter", [openai, anthropic])
 @pytest.mark.anyio
 async def test_what_is_not_an_executor_is_refused(adapter: Any) -> None:
     """By both forms."""
-    with pytest.raises(InvalidArgumentError, match=r"answer: executor"):
-        adapter.answer(Session())
+    for function in ("answer", "tools"):
+        with pytest.raises(InvalidArgumentError, match=f"{function}: executor"):
+            getattr(adapter, function)(Session())
     with pytest.raises(InvalidArgumentError, match=r"answer: executor"):
         await adapter.answer_async(Session())
 

@@ -233,6 +233,21 @@ def test_commit_in_doubt_is_unknown(traces: Traces) -> None:
     assert [count for _, count in traces.points(UNKNOWN)] == [1]
 
 
+def test_effect_that_is_unknown_since_an_earlier_attempt_is_unknown(traces: Traces) -> None:
+    """Of the same call, as after a kill, also if its tool is gone; a call that only equals it is refused."""
+    with open_store("memory:") as store, Session.open(store, "s") as session:
+        paying = executor(tool("pay", _raising(ConnectionError("x")), effect="external"), session=session)
+        for door, call_id in ((paying, "a"), (paying, "a"), (executor(session=session), "a"), (paying, "b")):
+            door.execute(call("pay", id=call_id), reply="r")
+    assert [(*ended(span)[:2], own(span).get("ledger")) for span in traces.calls()] == [
+        ("unknown", "handler", "unknown"),
+        ("unknown", "claim", "unknown"),
+        ("unknown", "look_up", None),
+        ("refused", "claim", None),
+    ]
+    assert sum(count for _, count in traces.points(UNKNOWN)) == 3
+
+
 def test_call_that_opens_sections_is_committed(traces: Traces) -> None:
     """A tool that was to do more is undone, and says so."""
 

@@ -27,7 +27,7 @@ from handrail.runtime.observation import CallEnd
 from handrail.telemetry import NAMES, SCHEMA_URL, instrument
 from tests.architecture.sources import ROOT
 from tests.kit import Note, Run, both_ways, call, executor, raises, tool
-from tests.telemetry.kit import DURATION, UNKNOWN, Traces, attributes, events, identity, own, parent
+from tests.telemetry.kit import DURATION, UNKNOWN, Traces, attributes, ended, events, identity, own, parent
 from tests.wording import Wording
 
 
@@ -187,6 +187,16 @@ def test_contents_that_are_asked_for_have_no_secrets(traces: Traces) -> None:
     assert MASK in misfit["gen_ai.tool.call.arguments"]
 
 
+def test_contents_are_redacted_as_logs_are(traces: Traces) -> None:
+    """What the environment or its form says is secret, which the model itself may read."""
+    token, key = f"sk-{'a' * 20}", IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text)
+    with instrument(content=True, **traces.options):
+        message = executor(tool("pay", effect="external", idempotency=key)).execute(call("pay", token))
+    assert (message.content, token in _everything(traces)) == (token, False)
+    values = attributes(traces.call())
+    assert [values[name] for name in ("gen_ai.tool.call.result", "handrail.key")] == [MASK, f"session:{MASK}"]
+
+
 def test_text_that_is_not_unicode_is_escaped(traces: Traces) -> None:
     """An exporter could not encode it, and would lose other spans with it."""
     with instrument(content=True, **traces.options):
@@ -260,6 +270,24 @@ def test_processor_that_fails_fails_no_call(
         assert way(executor(tool(name, effect="external")), call(name)).success
     assert [record.name for record in caplog.records] == ["handrail.telemetry"]
     assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_meter_that_fails_leaves_the_span_whole(
+    traces: Traces, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged; how the call has ended is on its span."""
+
+    def record(*_args: object) -> None:
+        raise LookupError("no meter")
+
+    monkeypatch.setattr("opentelemetry.sdk.metrics.Histogram.record", record)
+
+    def fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.error("no")
+
+    executor(tool("pay", fail)).execute(call("pay"))
+    assert ended(traces.call()) == ("rolled_back", "handler", "ERROR", "tool_error")
+    assert [record.name for record in caplog.records] == ["handrail.telemetry"]
 
 
 @pytest.mark.parametrize("here", [True, False], ids=["here", "elsewhere"])

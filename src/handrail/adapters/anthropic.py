@@ -27,7 +27,7 @@ from weakref import WeakKeyDictionary
 from handrail.adapters.model_replies import IMAGES, PDF, Json, ModelReply, ProviderForm, ReplyItems, as_fields, as_json
 from handrail.adapters.strict_schemas import ANTHROPIC, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import IncompleteReplyError, InvalidArgumentError
+from handrail.errors import IncompleteReplyError
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.runtime import ToolCall, ToolMessage
@@ -52,7 +52,7 @@ def tools(executor: ToolExecutor, *, strict: bool = False, cache: bool = False) 
             a request has a limit on strict tools (20) and on their optional parameters (24), and is refused beyond it.
         cache: has Anthropic cache the prompt up to the last tool.
     """
-    described = [_definitions.get(tool) or _describe(tool) for tool in executor.tools]
+    described = [_definitions.get(tool) or _describe(tool) for tool in _FORM.tools(executor)]
     definitions = [one if strict else {key: one[key] for key in one if key != "strict"} for one in described]
     if cache and definitions:
         definitions[-1] = {**definitions[-1], "cache_control": {"type": "ephemeral"}}
@@ -72,7 +72,7 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
     Raises:
         IncompleteReplyError: the response is cut off. Nothing was appended, and no call has run.
         InvalidArgumentError: it is not a response of Anthropic.
-        SessionUseError: the calls of another reply have not been answered.
+        SessionUseError: the calls of another reply have not been answered, or this response was answered before.
         Exception: as for `ToolExecutor.answer`, and `Conversation.append`.
     """
     return _FORM.answer(executor, response)
@@ -99,13 +99,13 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
     fields = as_fields(response)
     content, reason, reply_id = fields.get("content"), fields.get("stop_reason"), fields.get("id") or ""
     if not is_array(content):
-        expected = "a Message of Anthropic, or its JSON; of a stream, its get_final_message()"
-        raise InvalidArgumentError(function="anthropic.answer", argument="response", value=response, expected=expected)
+        raise TypeError("it has no list of content")
     if reason == "refusal":
         words = as_fields(fields.get("stop_details")).get("explanation")
         return ModelReply(reply_id, (), is_final=True, refusal=words or "the model refused to answer")
     blocks = [as_json(block) for block in content]
-    calls = [ToolCall(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    # Not of `blocks`: a call with NaN, which is null there, is refused.
+    calls = [ToolCall(it["id"], it["name"], it["input"]) for it in map(as_fields, content) if it["type"] == "tool_use"]
     # The input of a call that was cut off is parsed as far as it came, and may be valid.
     if reason != "tool_use" and (calls or reason not in {*_FINAL, "pause_turn"}):
         raise IncompleteReplyError(reply_id, f"stop_reason {reason}" + (" beside calls" if calls else ""))
@@ -131,4 +131,5 @@ def _block(part: ContentPart) -> Json:
     return {"type": "text", "text": str(part)}
 
 
-_FORM = ProviderForm(_read, _write)
+_RESPONSE = "a Message of Anthropic, or its JSON; of a stream, its get_final_message()"
+_FORM = ProviderForm("anthropic.answer", _RESPONSE, _read, _write)

@@ -20,6 +20,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
+from pydantic_core import to_jsonable_python
+
 from handrail.adapters.loop import claim_reply_name
 from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.errors import SessionUseError
@@ -27,11 +29,13 @@ from handrail.errors.developer import check_argument
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_schema import is_array
+from handrail.serde.json_values import escaped_within
 from handrail.session.calls import is_reply
-from handrail.session.conversation import ConversationPart
+from handrail.session.conversation import ConversationPart, masked_part
 
 if TYPE_CHECKING:
     from handrail.adapters.tool_executor import OpenQuestion, PendingAnswers
+    from handrail.prompt import Tool
     from handrail.session import Session
 
 Json: TypeAlias = dict[str, Any]
@@ -103,12 +107,21 @@ class ProviderForm(NamedTuple):
     """The form in which a provider has replies and answers, and what answers a reply in it.
 
     Attributes:
-        read: reads a response; raises `IncompleteReplyError`, and `InvalidArgumentError` for what is not one.
+        function: the function that answers a response, as it is imported.
+        response: the responses of the provider, in words.
+        read: reads a response; raises `IncompleteReplyError`, and an exception of Python for what is not one.
         write: writes the answers to the calls of a reply, in the order of the calls, below the messages of the reply.
     """
 
+    function: str
+    response: str
     read: Callable[[Any], ModelReply]
     write: Callable[[Sequence[Any], Sequence[ToolMessage]], list[Json]]
+
+    def tools(self, executor: ToolExecutor) -> Sequence[Tool[Any, Any]]:
+        """The tools of an executor; raises `InvalidArgumentError` for anything else."""
+        _session(executor, "tools")
+        return executor.tools
 
     def answer(self, executor: ToolExecutor, response: object) -> ReplyItems:
         """Appends a reply, runs its calls, and appends their answers; without a response, finishes an open reply."""
@@ -130,7 +143,7 @@ class ProviderForm(NamedTuple):
         if response is None:
             newest = next(reversed(talk.parts), ConversationPart(()))
             return ModelReply(talk.reply or "", newest.messages, talk.calls, newest.ended)
-        reply = self.read(response)
+        reply = self._read_reply(response)
         if talk.reply is not None:
             raise SessionUseError(
                 f"the calls of reply {talk.reply} have not been answered in the conversation of session "
@@ -143,6 +156,16 @@ class ProviderForm(NamedTuple):
             return ModelReply(name, reply.messages, talk.calls)
         if reply.messages:
             talk.append(*reply.messages, ended=reply.is_final)
+        return reply
+
+    def _read_reply(self, response: object) -> ModelReply:
+        try:
+            reply = self.read(response)
+            for text in (text for call in reply.calls for text in (call.id, call.name)):
+                check_argument("ToolCall", "id or name", text, str, "text")
+        except (AttributeError, LookupError, TypeError, ValueError):
+            check_argument(self.function, "response", response, (), self.response)  # always raises: there is no type
+            raise
         return reply
 
     def _append_answers(
@@ -159,16 +182,26 @@ class ProviderForm(NamedTuple):
         return items
 
 
-def _session(executor: ToolExecutor) -> Session:
-    check_argument("answer", "executor", executor, ToolExecutor, "a ToolExecutor")
+def _session(executor: ToolExecutor, function: str = "answer") -> Session:
+    check_argument(function, "executor", executor, ToolExecutor, "a ToolExecutor")
     return executor.environment.session
 
 
 def _claim_name(executor: ToolExecutor, reply: ModelReply) -> str:
     session, now = executor.environment.session, executor.environment.clock.now()
     call_ids = [call.id for call in reply.calls]
-    if is_reply(reply.id) and claim_reply_name(session, reply.id, call_ids, now):
-        return reply.id
+    if is_reply(reply.id):
+        if claim_reply_name(session, reply.id, call_ids, now):
+            return reply.id
+        # Compared as they are stored: another process has read the earlier reply without its secrets.
+        mask = partial(masked_part, masking=session.call_masking)
+        messages = mask(ConversationPart(escaped_within(tuple(reply.messages)))).messages
+        if any(part.reply == reply.id and mask(part).messages == messages for part in session.conversation.parts):
+            raise SessionUseError(
+                f"response {reply.id} was answered before: its answers are in the conversation of session "
+                f"{session.session_id!r}, so nothing was appended, and no call has run. If the server gives all "
+                "responses one id, set it to '' before you answer one; then the replies are numbered"
+            )
     names = (f"reply-{number}" for number in count(len(session[ConversationPart])))
     return next(name for name in names if claim_reply_name(session, name, call_ids, now))
 
@@ -180,9 +213,9 @@ def as_fields(value: Any) -> Json:  # noqa: ANN401 - of an SDK
 
 
 def as_json(value: Any) -> Json:  # noqa: ANN401 - of an SDK
-    """An object of an SDK as JSON, as it is sent again: with the fields that the provider has set."""
+    """An object of an SDK as JSON, as it is sent again: the fields that the provider has set, with null for NaN."""
     if isinstance(value, dict):
-        return cast("Json", value)
+        return cast("Json", to_jsonable_python(escaped_within(value), inf_nan_mode="null"))
     # What a helper of the SDK has parsed for the program is not a field of the API.
     kind = cast("object", type(value))
     extra = value.__api_exclude__ if hasattr(kind, "__api_exclude__") else None

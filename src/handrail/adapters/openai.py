@@ -15,8 +15,9 @@
 | answers | an item for each call | a message of the role `tool` for each call |
 | images, PDFs | in `output` of the answer | in one message of the user, after the answers of all calls |
 
-A call of a custom tool, or of an unknown type, is a call of an unknown tool: the model reads so. Items of hosted tools
-are appended, and nothing else. The SDK is not imported, because nothing of it is needed.
+A call of a custom tool is one of the tool that has its name, as a call of a function is. Items of hosted tools are
+appended, and nothing else. What the program itself has to answer is refused, such as `computer_call`, an approval of
+MCP, or a `shell_call` that the server has not answered. The SDK is not imported, because nothing of it is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from handrail.adapters.loop import tool_description
 from handrail.adapters.model_replies import IMAGES, PDF, Json, ModelReply, ProviderForm, ReplyItems, as_fields, as_json
 from handrail.adapters.strict_schemas import OPENAI, strict_faults
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import IncompleteReplyError, InvalidArgumentError
+from handrail.errors import IncompleteReplyError, InvalidArgumentError, SessionUseError
 from handrail.prompt import Tool
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.runtime import ToolCall, ToolMessage
@@ -41,6 +42,9 @@ Api: TypeAlias = Literal["responses", "chat"]
 """The API that a request is made of."""
 
 _OWN_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_BY_PROGRAM = {"apply_patch_call", "computer_call", "local_shell_call", "mcp_approval_request"}
+_BY_EITHER = {"shell_call", "tool_search_call"}  # if by the server, the response has their output, or says so
+_NOT_OURS = "{} is for the program itself to answer, so nothing was appended. Leave such tools out of the request"
 _FINISHED = {"tool_calls", "stop"}
 
 # Of the process: a tool may be offered by many executors, and its function is the same for all.
@@ -61,7 +65,7 @@ def tools(executor: ToolExecutor, *, api: Api = "responses", strict: bool = True
     """
     if api not in ("responses", "chat"):
         raise InvalidArgumentError(function="openai.tools", argument="api", value=api, expected='"responses" or "chat"')
-    functions = [_functions.get(tool) or _describe(tool) for tool in executor.tools]
+    functions = [_functions.get(tool) or _describe(tool) for tool in _FORM.tools(executor)]
     described = [{**function, "strict": strict and function["strict"]} for function in functions]
     if api == "responses":
         return [{"type": "function", **function} for function in described]
@@ -81,7 +85,8 @@ def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
     Raises:
         IncompleteReplyError: the response is cut off. Nothing was appended, and no call has run.
         InvalidArgumentError: it is not a response of OpenAI.
-        SessionUseError: the calls of another reply have not been answered.
+        SessionUseError: the calls of another reply have not been answered; this response was answered before; or it has
+            an item that the program itself has to answer.
         Exception: as for `ToolExecutor.answer`, and `Conversation.append`.
     """
     return _FORM.answer(executor, response)
@@ -112,19 +117,26 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
         return _read_items(reply_id, [as_json(item) for item in output])
     if is_array(choices):
         choice = as_fields(choices[0] if choices else None)
+        if as_fields(choice.get("message")).get("function_call"):
+            raise SessionUseError(_NOT_OURS.format("function_call (of `functions`, not of `tools`)"))
         if (reason := choice.get("finish_reason")) not in _FINISHED:
             raise IncompleteReplyError(reply_id, f"finish_reason {reason}")
         return _read_message(reply_id, as_json(choice["message"]))
-    expected = "a Response or a ChatCompletion of OpenAI, or its JSON; of a stream, what the SDK has assembled"
-    raise InvalidArgumentError(function="openai.answer", argument="response", value=response, expected=expected)
+    raise TypeError("it has neither a list of output nor one of choices")
 
 
 def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
-    calls = [
-        ToolCall(item["call_id"], item["name"], item[_OWN_CALLS[item["type"]]])
-        for item in items
-        if item.get("type") in _OWN_CALLS
-    ]
+    calls: list[ToolCall] = []
+    answered_ids = {item.get("call_id") for item in items if str(item.get("type")).endswith("_output")}
+    for item in items:
+        kind, status = item.get("type"), item.get("status")
+        by_server = item.get("execution") == "server" or item.get("call_id") in answered_ids
+        if kind in _BY_PROGRAM or (kind in _BY_EITHER and not by_server):
+            raise SessionUseError(_NOT_OURS.format(kind))
+        if kind in _OWN_CALLS:
+            calls.append(ToolCall(item["call_id"], item["name"], item[_OWN_CALLS[kind]]))
+            if status in {"in_progress", "incomplete"}:
+                raise IncompleteReplyError(reply_id, f"status {status} of call {item['call_id']}")
     return ModelReply(reply_id, items, calls, not calls)
 
 
@@ -194,4 +206,5 @@ def _file_block(part: ContentPart) -> Json | None:
     return None
 
 
-_FORM = ProviderForm(_read, _write)
+_RESPONSE = "a Response or a ChatCompletion of OpenAI, or its JSON; of a stream, what the SDK has assembled"
+_FORM = ProviderForm("openai.answer", _RESPONSE, _read, _write)

@@ -41,7 +41,7 @@ from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import CallEvent, notify_subscribers, written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
-from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
+from handrail.runtime.failures import CallRefusedError, FinalRefusal, OutcomeUnknownError, describe_error
 from handrail.runtime.ledger import effects, records, replays
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
 from handrail.runtime.ledger.ledger import EffectLedger
@@ -74,7 +74,8 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
 
     Raises:
         CallRefusedError: another call runs the effect, its key belongs to another call, its result cannot be read any
-            more, or its outcome is unknown and `Tool.reconcile` could not determine it.
+            more.
+        OutcomeUnknownError: it has started, and `Tool.reconcile` could not determine its outcome.
         FinalRefusal: it repeats a call of this session whose effect has happened or is unknown.
         CallIdReusedError: its slot belongs to another call.
         DeveloperMistake: the reconciler has one.
@@ -410,7 +411,7 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     The answer may be on its way if the call is settled `at_once`.
 
     Raises:
-        CallRefusedError: the outcome stays unknown.
+        OutcomeUnknownError: the outcome stays unknown.
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
     ledger, unknown = run.environment.find_ledger(), effects.Unknown(row).message
@@ -418,19 +419,19 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     if row.status == "running":
         lives = await run.mode.write_to(ledger.units, partial(ledger.store.owner_lives, row))
         if lives or row.claim in RUNNING_HANDLERS:
-            raise CallRefusedError(unknown)
+            raise OutcomeUnknownError(unknown)
     runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
     finding = await _ask_reconciler(run, tool, row, unknown) or effects.NotApplied("found out by its reconciler")
     proves = tool.external is not None and tool.external.reconcile_proves_absence
     if isinstance(finding, effects.NotApplied) and (runs or (at_once and not proves)):
-        raise CallRefusedError(unknown)
+        raise OutcomeUnknownError(unknown)
     # What belongs to it is applied by a later call, which may fail.
     ttl = UNTIL_APPLIED if tool.apply is not None else (tool.idempotency or _SLOT).ttl
     await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
     # Read again: another caller may have resolved it meanwhile.
     current_row = await read_row(run, row)
     if current_row is None or current_row.status not in {"done", "failed"}:
-        raise CallRefusedError(unknown)
+        raise OutcomeUnknownError(unknown)
     return current_row
 
 
@@ -442,12 +443,12 @@ async def _ask_reconciler(
     run.record_taint()
     reconcile: Any = tool.reconcile
     if reconcile is None:
-        raise CallRefusedError(message)
+        raise OutcomeUnknownError(message)
     seconds = None if run.plan.time_limit is None else run.plan.time_limit()[0]
     params = records.started_params(row.arguments, run.call, run.params, tool)
     if params is None:
         why = "the parameters that it started with cannot be restored from their record"
-        raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")
+        raise OutcomeUnknownError(f"{message} The reconciler was not asked: {why}.")
     keywords = {"context": run.context()} if takes_context(reconcile) else {}
     # Never committed: a reconciler may only read, so there is nothing to keep.
     reading = Transaction(
@@ -461,12 +462,12 @@ async def _ask_reconciler(
         if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise
         _log.exception("reconcile of %s failed", tool.name)
-        raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
+        raise OutcomeUnknownError(f"{message} The reconciler failed: {describe_error(error)}") from error
     result = None if answer is None else _checked(answer, tool)
     if result is not None and not result.success:
         what = "reconcile of %s could not determine whether %s took effect: %s"
         _log.warning(what, tool.name, row.key, result.message)
-        raise CallRefusedError(f"{message} The reconciler could not determine it either.")
+        raise OutcomeUnknownError(f"{message} The reconciler could not determine it either.")
     return None if result is None else records.dump_result(tool, result)
 
 

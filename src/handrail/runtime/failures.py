@@ -105,6 +105,10 @@ class CallRefusedError(Exception):
     """A step of the pipeline refuses the call; the message is for the model. Never leaves the runtime."""
 
 
+class OutcomeUnknownError(CallRefusedError):
+    """The effect of the call was started before, and its outcome is unknown."""
+
+
 class HandlerTimeoutError(CallRefusedError):
     """The handler took longer than its timeout. It may still be running."""
 

@@ -7,12 +7,12 @@ by the first row that fits:
 |---|---|
 | succeeds by its record, or by a result in the ledger | `replayed` |
 | succeeds, and is committed: in memory, in its store, or into the call that it is nested in | `committed` |
-| fails, and its effect may have happened; or its commit may have | `unknown` |
+| fails, and its effect may have happened, now or in an earlier attempt; or its commit may have | `unknown` |
 | is interrupted when it has been committed | `committed` |
 | opens sections, which is committed | `committed`; `rolled_back` if its tool was to do more |
 | stays open: its question, or a question before it, has no answer; its handler postpones it | `postponed` |
 | is refused by a policy or an approver, or these fail | `denied` |
-| ends before its handler is started | `refused` |
+| ends before its handler is started, also because an equal call is unknown | `refused` |
 | ends later, and is undone | `rolled_back` |
 
 A call that is answered from the record of a failure is `replayed`, too. What a call that is rolled back has done
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from handrail.errors import CallIdReusedError, CommitInDoubtError, VisibilityExpansionRequired
 from handrail.events import Subscription
 from handrail.runtime.calls import CallObserver, Step
+from handrail.runtime.failures import OutcomeUnknownError
 
 if TYPE_CHECKING:
     from handrail.runtime.call import CallState
@@ -67,7 +68,7 @@ def find_end(run: CallState, message: ToolMessage | None, error: BaseException |
     """How a call has ended, by the table of this module."""
     if message is not None and (message.replayed or message.success):
         return "replayed" if message.replayed else "committed"
-    if run.claim.unsettled or isinstance(error, CommitInDoubtError):
+    if run.claim.unsettled or isinstance(error, CommitInDoubtError) or run.failure is OutcomeUnknownError:
         return "unknown"
     is_opener = run.call.name == run.environment.rendering.names.open
     if run.refused_at is None or (is_opener and isinstance(error, VisibilityExpansionRequired)):

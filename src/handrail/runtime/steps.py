@@ -43,6 +43,7 @@ from handrail.runtime.failures import (
     CallRefusedError,
     FinalRefusal,
     HandlerTimeoutError,
+    OutcomeUnknownError,
     cannot_apply,
     handler_mismatch,
     raise_as_meant,
@@ -74,8 +75,8 @@ async def unknown_tool(run: CallState) -> Never:
 
     Raises:
         FinalRefusal: the message has the nearest name, and as many others as fit into 1,000 bytes.
-        CallRefusedError: a closed section brings the tool; or the call was started when there was such a tool, and its
-            outcome is not known.
+        CallRefusedError: a closed section brings the tool.
+        OutcomeUnknownError: the call was started when there was such a tool.
     """
     name = shorten(repr(run.call.name), _LONGEST_NAME)
     if await _find_started(run) is not None:
@@ -112,7 +113,7 @@ async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
         ParseError: they do not fit; the message names every fault with its path, and ends with the tool's first
             example.
         FinalRefusal: they have the mask in place of a secret, which is not stored; or a person has said no to the call.
-        CallRefusedError: so they have, and the call was started before.
+        OutcomeUnknownError: so they have, and the call was started before.
     """
     masking = run.plan.masking
     if masking is not None:
@@ -158,8 +159,8 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
     )
 
 
-def _in_doubt(what: str) -> CallRefusedError:
-    return CallRefusedError(
+def _in_doubt(what: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
         f"{what}, and it is not known whether it took effect. It was not run again. Do not ask for it again; a person "
         "has to find out what happened."
     )
