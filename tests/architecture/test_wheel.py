@@ -218,9 +218,10 @@ def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: 
 def test_the_programs_of_a_page_run_from_the_wheel(page: Path, everything: dict[str, str], tmp_path: Path) -> None:
     """The blocks of a page one after the other, as one program, with what it prints; the short form runs one page."""
     blocks = with_code()[page]
+    program = "\n".join(block.source for block in blocks)
     # Logfire asks for an account; `logfire_api` is what libraries use where it is not installed.
-    (tmp_path / "logfire.py").write_text("import sys, logfire_api; sys.modules[__name__] = logfire_api", "utf-8")
-    (tmp_path / "program.py").write_text("\n".join(block.source for block in blocks), encoding="utf-8")
+    program = program.replace("import logfire\n", "import logfire_api as logfire\n")
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
     with serving(Chat(), Responses(), Messages()) as provider:
         found = _run("python", "program.py", cwd=tmp_path, **everything, **provider.environment())
     assert unwrapped(found) == unwrapped("".join(map(shown_below, blocks)))
