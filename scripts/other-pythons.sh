@@ -16,7 +16,7 @@ done
 left_out() {
     "$1" -c 'import sqlite3, sys; sys.exit(sys.version_info < (3, 12) or sqlite3.sqlite_version_info >= (3, 42))' || return 0
     echo "--- without DBOS on SQLite, which needs SQLite 3.42 here" >&2
-    echo "--ignore=tests/crash/test_engine_kills.py --ignore=tests/docs/test_engines.py" \
+    echo "--deselect=tests/crash/test_engine_kills.py --deselect=tests/docs/test_engines.py" \
         "--deselect=tests/adapters/test_engines.py::test_a_conversation_that_the_engine_stores_is_not_stored_twice"
 }
 
