@@ -1,7 +1,7 @@
 """The processes of the group `mcp`: a bare server of the SDK, a server of Handrail, and the client of both.
 
     python -m benchmarks.mcp_programs (bare | server) [PORT]
-    python -m benchmarks.mcp_programs relay BARE_URL PORT
+    python -m benchmarks.mcp_programs relay [BARE_URL PORT]
     python -m benchmarks.mcp_programs client FOLDER BARE_URL SERVER_URL PROXY_URL RELAY_URL
 
 A server without a port speaks over its standard input and output. The relay passes each call to a client of the SDK,
@@ -71,7 +71,8 @@ def _serve(kind: str, port: str | None) -> None:
         asyncio.run(_serve_bare(bare) if kind == "bare" else serve_stdio(ToolServer(executor)))
 
 
-def _relay(url: str, port: str) -> None:
+def _relay(url: str = "", port: str = "") -> None:
+    target = url or _command("-m", "benchmarks.mcp_programs", "bare")
     clients: list[Client] = []
 
     async def call_tool(_: object, params: t.CallToolRequestParams) -> t.CallToolResult:
@@ -80,17 +81,25 @@ def _relay(url: str, port: str) -> None:
         return result
 
     relay: Server[Any] = Server("relay", version="1", on_list_tools=_list_tools, on_call_tool=call_tool)
+
+    async def over_stdio() -> None:
+        async with Client(target) as client:
+            clients.append(client)
+            await _serve_bare(relay)
+
+    if not port:
+        return asyncio.run(over_stdio())
     app = relay.streamable_http_app()
     inner = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(of: Any) -> AsyncGenerator[Any]:  # noqa: ANN401 - the application
-        async with Client(url) as client, inner(of) as state:
+        async with Client(target) as client, inner(of) as state:
             clients.append(client)
             yield state
 
     app.router.lifespan_context = lifespan
-    uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
+    return uvicorn.run(app, host="127.0.0.1", port=int(port), log_level="warning")
 
 
 async def _call(folder: str, *urls: str) -> None:
@@ -117,6 +126,7 @@ async def _call(folder: str, *urls: str) -> None:
                 for name, url in zip(cases.OVER_HTTP, urls, strict=True)
             },
             cases.ALONE: (direct, "look", 1),
+            cases.ALONE_RELAY: (await connect("-m", "benchmarks.mcp_programs", "relay"), "look", 1),
             cases.ALONE_READ: (stored, "look", 1),
             cases.ALONE_EXTERNAL: (stored, "pay", 1),
         }
@@ -130,7 +140,7 @@ async def _call(folder: str, *urls: str) -> None:
 
 
 def _command(*arguments: str) -> StdioServerParameters:
-    environment = {"PYTHONPATH": os.environ["PYTHONPATH"]}
+    environment = {"PYTHONPATH": os.environ["PYTHONPATH"]}  # the SDK gives a server few variables
     return StdioServerParameters(command=sys.executable, args=[*arguments], env=environment)
 
 

@@ -32,6 +32,7 @@ PROXY_HTTP = "proxy of the bare server, HTTP"
 RELAY_HTTP = "relay of the bare server by the SDK alone, HTTP"
 OVER_HTTP = (BARE_HTTP, SERVER_HTTP, PROXY_HTTP, RELAY_HTTP)
 ALONE = "bare server of the SDK, stdio, one call at a time"
+ALONE_RELAY = "relay of the bare server by the SDK alone, stdio"
 ALONE_READ = "proxy with SQLite (full), stdio, a call that reads"
 ALONE_EXTERNAL = "proxy with SQLite (full), stdio, an external call"
 
@@ -43,6 +44,7 @@ BOUNDS = (
 )
 LIMITS = (
     Limit(ALONE, None, "ms"),
+    Limit(ALONE_RELAY, None, "ms over a direct call"),
     Limit(ALONE_READ, 2.0, "ms over a direct call"),
     Limit(ALONE_EXTERNAL, 2.0, "ms over a direct call"),
 )
@@ -66,7 +68,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         client = Worker(_started(opened, "-m", "benchmarks.mcp_programs", "client", folder, *urls))
         together = {name: Block(CALLS, partial(client.time, name, CALLS)) for name in _TOGETHER}
         direct = Block(_IN_A_ROW, partial(client.time, ALONE, _IN_A_ROW))
-        over = {name: partial(_over, client, name) for name in (ALONE_READ, ALONE_EXTERNAL)}
+        over = {name: partial(_over, client, name) for name in (ALONE_RELAY, ALONE_READ, ALONE_EXTERNAL)}
         yield {**together, ALONE: direct, **over}
 
 

@@ -67,9 +67,7 @@ def tools(executor: ToolExecutor, *, api: Api = "responses", strict: bool = True
         raise InvalidArgumentError(function="openai.tools", argument="api", value=api, expected='"responses" or "chat"')
     functions = [_functions.get(tool) or _describe(tool) for tool in _FORM.tools(executor)]
     described = [{**function, "strict": strict and function["strict"]} for function in functions]
-    if api == "responses":
-        return [{"type": "function", **function} for function in described]
-    return [{"type": "function", "function": function} for function in described]
+    return [{"type": "function", **(one if api == "responses" else {"function": one})} for one in described]
 
 
 def answer(executor: ToolExecutor, response: object = None) -> ReplyItems:
@@ -127,17 +125,20 @@ def _read(response: Any) -> ModelReply:  # noqa: ANN401 - whatever the program g
 
 def _read_items(reply_id: str, items: Sequence[Json]) -> ModelReply:
     calls: list[ToolCall] = []
-    answered_ids = {item.get("call_id") for item in items if str(item.get("type")).endswith("_output")}
     for item in items:
-        kind, status = item.get("type"), item.get("status")
-        by_server = item.get("execution") == "server" or item.get("call_id") in answered_ids
-        if kind in _BY_PROGRAM or (kind in _BY_EITHER and not by_server):
-            raise SessionUseError(_NOT_OURS.format(kind))
+        kind = item.get("type")
         if kind in _OWN_CALLS:
             calls.append(ToolCall(item["call_id"], item["name"], item[_OWN_CALLS[kind]]))
-            if status in {"in_progress", "incomplete"}:
+            if (status := item.get("status")) in {"in_progress", "incomplete"}:
                 raise IncompleteReplyError(reply_id, f"status {status} of call {item['call_id']}")
+        elif kind in _BY_PROGRAM or (kind in _BY_EITHER and not _is_by_server(item, items)):
+            raise SessionUseError(_NOT_OURS.format(kind))
     return ModelReply(reply_id, items, calls, not calls)
+
+
+def _is_by_server(item: Json, items: Sequence[Json]) -> bool:
+    outputs = (one for one in items if str(one.get("type")).endswith("_output"))
+    return item.get("execution") == "server" or any(one.get("call_id") == item.get("call_id") for one in outputs)
 
 
 def _read_message(reply_id: str, message: Json) -> ModelReply:
