@@ -112,9 +112,10 @@ diagrams: setup ## Draw the diagrams of the docs from the tables of the code
 docs: setup ## Build the site into build/site, strictly and offline
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.site
 
-screenshots: docs ## Look at pages of the site in a Chromium: light and dark, wide and narrow
+screenshots: docs ## Look at pages of the site, and of `handrail view`, in a Chromium: light and dark, wide and narrow
 	@$(BIN)/uv run --quiet --no-project --isolated --python $(BIN)/python --with-requirements requirements/docs.txt \
 		python scripts/screenshots.py
+	@PYTHONPATH=. $(BIN)/python scripts/view_screenshots.py
 
 reference: setup ## Write the page of the reference that is made from the tables of a store
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.store_schema

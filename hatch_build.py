@@ -9,7 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_LINK = re.compile(r"\[((?:[^\[\]`]|`[^`]*`)+)\]\((?!https?://|mailto:)([^()\s]+)\)")
+_LINK = re.compile(r"(!?)\[((?:[^\[\]`]|`[^`]*`)+)\]\((?!https?://|mailto:)([^()\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -46,11 +46,15 @@ def with_links(text: str, repository: str) -> str:
 
     Args:
         text: the README.
-        repository: the address that links are relative to; without one, the text of a link stays and its target goes.
+        repository: the address that links are relative to; without one, the text of a link stays and its target goes,
+            and an image goes.
     """
 
     def absolute(match: re.Match[str]) -> str:
-        page = f"/README.md{match[2]}" if match[2].startswith("#") else f"/{match[2]}"
-        return f"[{match[1]}]({repository}{page})" if repository else match[1]
+        is_image, text, target = match.groups()
+        if not repository:
+            return "" if is_image else text
+        page = f"/README.md{target}" if target.startswith("#") else f"/{target}"
+        return f"{is_image}[{text}]({repository.replace('/blob/', '/raw/') if is_image else repository}{page})"
 
     return "".join(part if part.startswith("```") else _LINK.sub(absolute, part) for part in _FENCE.split(text))

@@ -22,6 +22,8 @@ Unit: TypeAlias = Literal[
     "ms at the longest",
     "ms over its bare evaluation",
     "ms over a direct call",
+    "ms in Chromium",
+    "x",
     "us over a loop by hand",
     "kB",
     "MB",

@@ -67,7 +67,7 @@ def _record(call: ToolCall, number: int) -> ToolInvoked:
     )
 
 
-def _loop(calls: int) -> Iterator[object]:
+def loop_items(calls: int) -> Iterator[object]:
     """A program's own loop over Chat Completions: a call in each reply."""
     yield ConversationPart(({"role": "user", "content": "Refund all orders."},), at=_AT)
     for number in range(calls):
@@ -113,7 +113,8 @@ def _entries(items: Iterator[object]) -> Iterator[SessionEntry]:
         yield SessionEntry(number, reply, call_id, "log", stored.name, stored.version, start, 0, 1, data)
 
 
-def _fill(kept: Store, session_id: str, items: Iterator[object]) -> None:
+def fill(kept: Store, session_id: str, items: Iterator[object]) -> None:
+    """Begin a session that has these items."""
     with Session.open(kept, session_id):
         pass
     lock = kept.acquire(session_id, wait=timedelta(0))
@@ -137,6 +138,6 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         folder = Path(opened.enter_context(TemporaryDirectory(prefix="handrail-bench-")))
         url = f"sqlite:///{folder}/long.db"
         with store.open(url, durability="normal") as kept:
-            _fill(kept, "loop", _loop(CALLS))
-            _fill(kept, "agent", _agent(CALLS))
+            fill(kept, "loop", loop_items(CALLS))
+            fill(kept, "agent", _agent(CALLS))
         yield {LOOP: partial(_print, url, "loop"), AGENT: partial(_print, url, "agent")}

@@ -56,9 +56,9 @@ if ! new_enough .venv/bin/python || ! .venv/bin/uv --version >/dev/null 2>&1; th
     install_uv "$python"
 fi
 
-# What the tests of sandboxes need: programs, and the Debian packages that bring them.
+# What the tests of sandboxes and of pages need: programs, and the Debian packages that bring them.
 missing=
-for each in podman:podman bwrap:bubblewrap runc:runc busybox:busybox-static; do
+for each in chromium:chromium podman:podman bwrap:bubblewrap runc:runc busybox:busybox-static; do
     PATH="$PATH:/usr/sbin:/sbin" command -v "${each%%:*}" >/dev/null 2>&1 || missing="$missing ${each##*:}"
 done
 if [ -n "$missing" ]; then
@@ -66,9 +66,9 @@ if [ -n "$missing" ]; then
         printf 'setup: installing%s\n' "$missing"
         # shellcheck disable=SC2086 # a list of names
         apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $missing ||
-            printf 'setup: the tests of sandboxes will fail without%s\n' "$missing" >&2
+            printf 'setup: the tests of sandboxes and pages will fail without%s\n' "$missing" >&2
     else
-        printf 'setup: the tests of sandboxes need%s; on Debian or Ubuntu: apt-get install%s\n' "$missing" "$missing" >&2
+        printf 'setup: the tests of sandboxes and pages need%s; on Debian or Ubuntu: apt-get install%s\n' "$missing" "$missing" >&2
     fi
 fi
 
@@ -80,6 +80,6 @@ export VIRTUAL_ENV="$PWD/.venv"
 # The build backend is among the pins, so nothing else is fetched to build the project.
 .venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 
-# The programs of others that the tests of MCP run.
+# What the tests of MCP run, and what looks for faults in pages.
 sh scripts/npm.sh npm
 printf 'setup: done\n'

@@ -1,4 +1,4 @@
-"""`make size`: lines of code and modules of each package, and of docstrings, beside the budgets of `pyproject.toml`.
+"""`make size`: lines of code, docstrings and templates, and modules, beside the budgets of `pyproject.toml`.
 
 A line of code is one that has a token which is neither a comment nor a part of the docstring of a module, a class or a
 function. Exits with 1 if a package is over its budget.
@@ -79,7 +79,7 @@ def count_lines(text: str) -> int:
 
 
 def measure(root: Path) -> Iterator[Size]:
-    """The size of each package of a checkout, of all of them together, of their docstrings, and of the tests.
+    """The size of each package of a checkout, of all of them together, of docstrings, templates and tests.
 
     Raises:
         KeyError: a package has no budget in `pyproject.toml`.
@@ -97,6 +97,9 @@ def measure(root: Path) -> Iterator[Size]:
     everything = [count for lines in counts.values() for count in lines]
     yield Size("all", sum(everything), budgets["all"][0], len(everything), budgets["all"][1])
     yield Size("docstrings", sum(docstrings), budgets["docstrings"][0], len(docstrings), budgets["docstrings"][1])
+    templates = [path.read_text(encoding="utf-8") for path in sorted((root / PACKAGE).glob("*/templates/*"))]
+    rows = [line for text in templates for line in text.splitlines() if line.strip()]
+    yield Size("templates", len(rows), budgets["templates"][0], len(templates), budgets["templates"][1])
     tests = [count_lines(path.read_text(encoding="utf-8")) for path in sorted((root / "tests").rglob("*.py"))]
     yield Size("tests", sum(tests), budgets["tests"][0], len(tests), budgets["tests"][1])
 

@@ -16,11 +16,13 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from urllib.parse import quote
 
 from day import scripted_model, work
+from handrail import store
 from handrail.serde import dump
+from handrail.view.export import export_run
 from night import Stage, work_at_night
 from night_desk import SESSION_ID, NightFolder
 from night_proof import NIGHT_PROMISES, OF_ANY_MODEL
@@ -112,7 +114,17 @@ def _perform(options: Options, folder: Path) -> dict[str, Proof]:
         proofs["night"] = work_at_night(options.model, folder / "night", stage)
     screen.judged([Verdict(act, proof.findings) for act, proof in zip(acts.values(), proofs.values(), strict=True)])
     screen.advised(_next_steps(options))
+    if NIGHT in acts:
+        screen.noted(f"the night as a page, for a browser: {_write_page(options, folder / 'night')}")
     return proofs
+
+
+def _write_page(options: Options, night: Path) -> Path:
+    """Write the session of the night to a file, which stays when the folder of the demo does not."""
+    page = night / "night.html" if options.out else Path(mkdtemp(prefix="refund-desk-"), "night.html")
+    with store.open(NightFolder(night).store_url, read_only=True) as kept:
+        page.write_text(export_run(kept, SESSION_ID), encoding="utf-8")
+    return page
 
 
 def _next_steps(options: Options) -> list[Step]:

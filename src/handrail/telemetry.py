@@ -149,7 +149,6 @@ class _CallSpan:
     """The span of one call; our own, unless the entry point has opened one that is recorded."""
 
     _token: Token[context.Context] | None = None
-    _turn_seconds: float | None = None
 
     def __init__(self, instruments: _Instruments, run: CallState) -> None:
         self._instruments = instruments
@@ -168,12 +167,12 @@ class _CallSpan:
             if span.get_span_context().is_valid:
                 self._token = context.attach(trace.set_span_in_context(span))
         self._span = span
+        own = span.get_span_context()
+        self.trace: str | None = f"{own.trace_id:032x}-{own.span_id:016x}" if own.is_valid else None
 
     @_never_failing
     def notify(self, point: CallPoint) -> None:
         self._points.add(point)
-        if point == "turn_acquired":
-            self._turn_seconds = self._seconds()
         if self._span.is_recording():
             self._span.add_event(f"handrail.{point}")
 
@@ -227,7 +226,7 @@ class _CallSpan:
             "handrail.outcome": outcome,
             "handrail.step": None if run.refused_at is None else run.refused_at.value,
             "handrail.approval": self._find_approval(outcome),
-            "handrail.turn_seconds": self._turn_seconds,
+            "handrail.turn_seconds": self._run.turn_seconds,
             "handrail.attempt": claim.fence,
             "handrail.ledger": unclaimed if claim.effect is None else claim.outcome,
             "handrail.commit": self._find_commit(),

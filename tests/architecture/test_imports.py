@@ -35,7 +35,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.serde.schema_codec": frozenset({"jsonschema", "referencing"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.telemetry": frozenset({"opentelemetry"}),
-    "handrail.view": frozenset({"rich"}),
+    "handrail.view": frozenset({"jinja2", "markupsafe", "starlette", "uvicorn"}),
     "handrail.testing": frozenset({"pydantic_ai", "ruamel"}),
 }
 

@@ -50,7 +50,8 @@ NEEDS = {
     "python": "pydantic_monty",
     "telemetry": "handrail.telemetry",
     "schemas": "handrail.serde.schema_codec",
-    "demo": "handrail.adapters.pydantic_ai, handrail.testing.script_file, rich",
+    "view": "handrail.view.export, handrail.view.server, handrail.cli.view",
+    "demo": "handrail.adapters.pydantic_ai, handrail.testing.script_file, handrail.view.export, rich",
     "all": "handrail.agents, handrail.cli.application, handrail.store.postgres, pydantic_monty, mcp, openai, anthropic",
 }
 """What can be imported with each extra, and with none."""
@@ -71,7 +72,10 @@ def test_the_links_of_the_readme_lead_into_the_repository_from_elsewhere() -> No
     inside = {target.removeprefix(f"{address}/").partition("#")[0] for target in targets if target.startswith(address)}
     assert "docs/how-to/own-loop.md" in inside
     assert [path for path in inside if not (ROOT / path).exists()] == []
+    assert f"]({address.replace('/blob/', '/raw/')}/docs/how-to/pictures/view-run.png)" in with_links(text, address)
     without = with_links(text, "")
+    assert "view-run.png" not in without
+    assert "!A run" not in without
     assert re.findall(r"\]\((?!https?://)[^()\s]+\)", without) == []
     assert with_code()[README][0].source in without
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli import agents
+from handrail import operations
 from handrail.cli.agents import write_agent_folder
 from handrail.errors import AgentError
 from tests.agents.kit import agent
@@ -304,7 +304,7 @@ def test_without_the_extra_agents_say_what_to_install(
 ) -> None:
     """The commands over a store work all the same, and so does the help."""
     (place / "x.agent").touch()
-    monkeypatch.setattr(agents, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(operations, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     ran = handrail(*words)
     assert (ran.code, ran.out, ran.err) == (1, "", wording)
     assert handrail(words[0], "--help").code == 0

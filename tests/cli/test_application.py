@@ -54,7 +54,7 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str], 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(" ".join(("Usage: handrail", *words)))
     assert [" ".join(each.split()) for each in ran.out.split("\n\n") if "; 1 " in each] == wording
-    has_store = words in {("run",), ("proxy",), ("serve",)} or len(words) == 2
+    has_store = words in {("run",), ("view",), ("proxy",), ("serve",)} or len(words) == 2
     assert any(line.startswith("│ --store ") for line in ran.out.splitlines()) == has_store
     assert "\x1b" not in ran.out
 

@@ -12,7 +12,8 @@ import pytest
 
 from handrail import store as stores
 from handrail.cli import ledger
-from handrail.cli.ledger import EFFECT, EffectView
+from handrail.cli.ledger import EFFECT
+from handrail.operations.effects import EffectView
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
@@ -22,7 +23,7 @@ from handrail.session import Session
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.agent_folders import call, script, write
-from tests.cli.desk import HOUR, SESSION, Command, Run, Terminal, effect
+from tests.cli.desk import SESSION, Command, Run, Terminal, effect
 from tests.store.kit import insert, replace
 from tests.wording import Wording
 
@@ -30,38 +31,6 @@ DRAW = Tool[None, str | None](name="draw", description="Draw.")
 
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-STATES = [
-    *((effect("k", "running", NOW), "running"), (effect("k", "running", NOW, lease_until=NOW - HOUR), "lapsed")),
-    *((effect("k", "running", NOW, lease_until=None), "lapsed"), (effect("k", "done", NOW), "done")),
-    *((effect("k", "done", NOW, expires_at=None), "done"), (effect("k", "done", NOW, expires_at=NOW), "expired")),
-    (effect("k", "failed", NOW, expires_at=NOW - 3 * HOUR), "expired"),
-    (effect("k", "unknown", NOW), "unknown"),
-]
-
-
-@pytest.mark.parametrize("row, state", STATES)
-def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, wording: Wording) -> None:
-    """An effect whose lease has passed is lapsed, one whose time is up expired."""
-    shown = EffectView(row, NOW)
-    assert (shown.state, shown.term) == (state, wording)
-
-
-VALUES = [
-    (effect("k", "done", NOW), '{\n  "receipt": 7\n}'),
-    (effect("k", "done", NOW, value=b"null"), "null"),
-    pytest.param(effect("k", "done", NOW, value=None), None, id="not recorded"),
-    pytest.param(effect("k", "done", NOW, value=b"{\xff"), None, id="not JSON"),
-    pytest.param(effect("k", "done", NOW, value=b'{"$parts":[],"values":1}'), None, id="other parts"),
-    (effect("k", "running", NOW), ""),
-]
-
-
-@pytest.mark.parametrize("row, text", VALUES)
-def test_a_value_is_shown_as_it_is(row: EffectRow, text: str | None, wording: Wording) -> None:
-    """`null` is a value, and a value that was lost is none."""
-    assert EffectView(row, NOW).value == (wording if text is None else text)
 
 
 ORDER = {"order": 7, "to": "Zürich"}
@@ -235,7 +204,7 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
         assert EffectLedger(store).resolve(row, NotApplied("somebody else"))
         return row
 
-    monkeypatch.setattr(ledger, "find_effect", looked)
+    monkeypatch.setattr(ledger, "_find_effect", looked)
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert (ran.code, ran.err) == (1, wording)
     assert _row(store, "app:pay:unknown").note == "somebody else"
@@ -259,7 +228,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
         assert replace(store, row, effects.unknown_row(row, "somebody else"))
         return row
 
-    monkeypatch.setattr(ledger, "find_effect", looked)
+    monkeypatch.setattr(ledger, "_find_effect", looked)
     ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
     assert (ran.code, ran.out, ran.err) == (1, "", wording)
     assert _row(store, "session:pay:done", SESSION).note == "somebody else"

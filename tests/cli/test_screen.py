@@ -23,8 +23,9 @@ from handrail.agents.approval.decisions import Answer, Decision, GatedCall
 from handrail.agents.run import interface as seen
 from handrail.agents.run.interface import CallEnded, CallOutput, CallStarted, QuestionDecided, RunEnded, TextDelta
 from handrail.cli.agents.progress import JsonProgress, TerminalAsker, TextProgress, argument_lines, question_fields
-from handrail.cli.screen import Field, Screen, clean, clean_lines, debugging
+from handrail.cli.screen import Field, Screen, debugging
 from handrail.limits import TokenUsage
+from handrail.readable import clean, clean_lines
 from handrail.runtime import EffectAwaited
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.cli.sessions.listing import last_used
+from handrail.operations.sessions import last_used
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef

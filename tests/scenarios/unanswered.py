@@ -16,7 +16,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import RunOptions, load_agent
-from handrail.cli.sessions.listing import SessionState, states_in_store
+from handrail.operations.sessions import SessionState, states_in_store
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session
 from handrail.session.conversation import ConversationPart

@@ -125,6 +125,7 @@ class FaultyStore(Store):
     effects_below = _passed(Store.effects_below)
     get = _passed(Store.get)
     rows = _passed(Store.rows)
+    rows_by_age = _passed(Store.rows_by_age)
     expired = _passed(Store.expired)
     remove_expired = _passed(Store.remove_expired)
     watch = _passed(Store.watch)

@@ -42,6 +42,20 @@ def test_all_that_a_session_is_comes_back(store: Store, clock: FakeClock) -> Non
     assert store.find("s2") == row
 
 
+def test_sessions_follow_one_another_by_age_and_id(store: Store, clock: FakeClock) -> None:
+    """A list goes on after any session, also after one that has been deleted since."""
+    for session_id in ("s1", "s3", "s2"):
+        store.create(session_row(clock, session_id))
+    moment = clock.now()
+    clock.advance(timedelta(microseconds=1))
+    store.create(session_row(clock, "s0"))
+    assert [row.session_id for row in store.sessions()] == ["s0", "s3", "s2", "s1"]
+    assert [row.session_id for row in store.sessions(after=(clock.now(), "s0"))] == ["s3", "s2", "s1"]
+    assert [row.session_id for row in store.sessions(after=(moment, "s3"))] == ["s2", "s1"]
+    assert [row.session_id for row in store.sessions(after=(moment, "s20"))] == ["s2", "s1"]
+    assert list(store.sessions(after=(moment, "s1"))) == []
+
+
 def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
     """However many: what lies after one number and up to another, all of it or what is of one type."""
     hold = held(store, clock)

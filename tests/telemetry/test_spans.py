@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -18,11 +19,12 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from pydantic import SecretStr
 
+from handrail import store as stores
 from handrail import telemetry
 from handrail.errors import EffectUncertain
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.redaction import MASK
-from handrail.runtime import Session, ToolCall
+from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.observation import CallEnd
 from handrail.telemetry import NAMES, SCHEMA_URL, instrument
 from tests.architecture.sources import ROOT
@@ -316,6 +318,20 @@ def test_span_names_the_call_as_its_session_does(traces: Traces) -> None:
     executor(tool("pay"), session=Session(session_id="monday")).execute(call("pay", id="a/b"), reply="reply-1")
     assert own(traces.call())["call"] == "monday/reply-1/a%2Fb"
     assert attributes(traces.call())["gen_ai.conversation.id"] == "monday"
+
+
+def test_record_of_a_call_names_its_span(traces: Traces, tmp_path: Path) -> None:
+    """A page of the session can lead to it; without traces there is no name."""
+    with stores.open(f"sqlite:///{tmp_path / 'desk.db'}") as store, Session.open(store, "monday") as session:
+        door = executor(tool("pay"), session=session)
+        door.execute(call("pay", id="a"), reply="r")
+        instrument(**traces.options).close()
+        door.execute(call("pay", id="b"), reply="r")
+        first, last = session[ToolInvoked].all()
+    span = traces.call().get_span_context()
+    assert span is not None
+    assert first.trace == f"{span.trace_id:032x}-{span.span_id:016x}"
+    assert last.trace is None
 
 
 PAGE = ROOT / "docs" / "how-to" / "trace-calls.md"

@@ -221,6 +221,48 @@ def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
     assert shown(reader.finish()) == ["pay open"]
 
 
+def test_what_may_still_change_is_shown_as_it_stands(at_desk: Desk) -> None:
+    """It is yielded again when it has changed, and once when nothing will change it."""
+    calls = at_desk.request(("pay", order("A-1")), ("pay", order("A-2")))
+    at_desk.flush()
+    reader = TranscriptReader(at_desk.store, "desk")
+    assert shown(reader.read(following=True)) == ["assistant: "]
+    assert shown(reader.unfinished()) == shown(reader.unfinished()) == ["pay open", "pay open"]
+    at_desk.executor.execute(calls[1], reply="r1")
+    assert shown(reader.read(following=True)) == []
+    assert shown(reader.unfinished()) == ["pay open", "pay ok"]
+    at_desk.executor.execute(calls[0], reply="r1")
+    assert shown(reader.read(following=True)) == ["pay ok", "pay ok"]
+    assert shown(reader.unfinished()) == []
+
+
+def test_a_reader_that_stops_at_any_entry_reads_the_same(at_desk: Desk) -> None:
+    """What was yielded up to an entry is not yielded again, wherever a reading has stopped."""
+    at_desk.ask("Pay.")
+    for _ in range(2):
+        at_desk.turn(*PAYS, text="I pay.")
+    at_desk.say("Done.")
+    at_desk.flush()
+    row = at_desk.store.find("desk")
+    assert row is not None
+    whole = shown(TranscriptReader(at_desk.store, "desk").read(following=True))
+    for until in range(row.head + 1):
+        reader = TranscriptReader(at_desk.store, "desk")
+        first = shown(reader.read(following=True, until=until))
+        again = shown(TranscriptReader(at_desk.store, "desk").read(following=True, until=until))
+        assert (first, first + shown(reader.read(following=True))) == (again, whole)
+
+
+def test_a_call_has_what_was_asked_about_it_and_who_has_decided(at_desk: Desk) -> None:
+    """The questions of policies, and the answer, each once."""
+    at_desk.answers = [True, False]
+    at_desk.turn(("approved", order("A-1")), ("approved", order("A-2")), ("pay", order("A-3")))
+    at_desk.flush()
+    decisions = [call.decisions for call in at_desk.calls()]
+    assert [len(words) for words in decisions] == [2, 2, 0]
+    assert decisions[0][0] == decisions[1][0] != decisions[0][1] != decisions[1][1]
+
+
 DAMAGED = [("tool_invoked", items) for items in (b"{}", b"[{}]", b"[7]")] + [("said", b"{"), ("approval", b"[{}]")]
 DAMAGED.append(("postponed_call", b'[{"session_id": "s", "call_id": "a", "at": "yesterday"}]'))
 

@@ -67,6 +67,13 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
             "prune": "handrail.cli.ledger:prune_effects",
         },
     ),
+    "view": (
+        (
+            "Look at sessions in a browser, while they run: what was said, and each call with its times, changes and "
+            "effect."
+        ),
+        "handrail.cli.view:view_session",
+    ),
     "proxy": (
         "Put MCP servers behind Handrail: each call of a client is validated, judged by rules, and recorded.",
         "handrail.cli.mcp:serve_proxy",

@@ -1,46 +1,28 @@
-"""`handrail approvals list|show|answer`: the questions about calls that wait for a person, and the answers.
-
-An answer is a row of the store, which is written while a run has the session open, too. What was shown is looked at
-again before, because another person may have answered it, or a run may have resumed it, since; and of two rows for one
-call the store takes the first. So of two answers to one question the first counts, and the other is refused. The holder
-of the session takes the answer in at its next step; if no process holds the session, this command does.
-"""
+"""`handrail approvals list|show|answer`: the questions about calls that wait for a person, and the answers."""
 
 from __future__ import annotations
 
-import getpass
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.options import PAGE, Entity, Limit, StoreOptions, Yes, check_can_ask
+from handrail.cli.options import MORE_THAN_ZERO, PAGE, Entity, Limit, StoreOptions, Yes, check_can_ask
 from handrail.cli.process_exit import DONE, FAILED
-from handrail.cli.questions import (
-    QuestionFilter,
-    StoredQuestion,
-    agents_asking,
-    find_question,
-    last_attempt,
-    session_items,
-    shorten_call,
-    stored_questions,
-)
-from handrail.cli.screen import Field, Screen, format_duration
-from handrail.cli.sessions.listing import name_call
-from handrail.errors import HandrailError, SessionError, SessionLockedError
-from handrail.redaction import redacted
+from handrail.cli.screen import Field, Screen
+from handrail.errors import HandrailError
+from handrail.operations.answers import give_answer, user_name
+from handrail.operations.questions import StoredQuestion, agents_asking, find_question, shorten_call, stored_questions
+from handrail.operations.sessions import find_session
+from handrail.readable import format_duration
 from handrail.serde.formatting import count_noun
-from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer, answer_row
-from handrail.session.persistence.loading import append_to_logs, held_session
-from handrail.session.persistence.protocol import AnswerChange
+from handrail.session.open_calls import GivenAnswer
 from handrail.store import Store
-from handrail.transaction import UnitOfWork
 
 GivenVerdict = Literal["yes", "no"]
 """The answers."""
@@ -48,6 +30,41 @@ GivenVerdict = Literal["yes", "no"]
 _VERDICTS: tuple[GivenVerdict, ...] = get_args(GivenVerdict)
 _WORDS = 3
 _NOT_RECORDED = "not recorded"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionFilter:
+    """Which open questions are meant; filters are combined with AND.
+
+    Attributes:
+        session: Only those of this session, and of the sessions below it.
+        agent: Only those of this agent, and of the agents that it has called; of a program's own loop, by the tag
+            `agent` of its session.
+        tool: Only those about calls of this tool.
+        older_than: Only those that were asked longer ago, such as 2h or 3d.
+    """
+
+    session: Annotated[str | None, Parameter(metavar="ID")] = None
+    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None
+    older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
+
+    def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
+        """The open questions that fit, the oldest first; `unreadable` gets the unreadable sessions, with reasons."""
+        if self.session is not None:
+            find_session(store, self.session)
+        now = store.now()
+        questions = stored_questions(store, self.session, unreadable)
+        fitting = (item for item in questions if item.answer is None and self._fits(store, item, now))
+        return sorted(fitting, key=attrgetter("asked_at"))
+
+    def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
+        return (
+            self.tool in {None, question.tool}
+            and (self.agent is None or self.agent in agents_asking(store, question))
+            and (self.older_than is None or question.asked_at <= now - self.older_than)
+        )
 
 
 class QuestionView(NamedTuple):
@@ -231,11 +248,9 @@ class AnswerOptions:
 
     def answer(self, verdict: str) -> GivenAnswer:
         """The answer."""
-        by = self.by or ""
-        with suppress(OSError, KeyError, ImportError):  # a process without a user name, as in a container
-            by = getpass.getuser() if self.by is None else self.by
-        remember, reason = self.remember or "nothing", redacted(self.reason)
-        return GivenAnswer(approved=verdict == "yes", reason=reason, by=by.strip(), remember=remember)
+        by = user_name() if self.by is None else self.by
+        remember = self.remember or "nothing"
+        return GivenAnswer(approved=verdict == "yes", reason=self.reason, by=by.strip(), remember=remember)
 
 
 def answer_question(  # noqa: PLR0913 - they are its options
@@ -276,7 +291,7 @@ def answer_question(  # noqa: PLR0913 - they are its options
             code = _answer_all(screen, store, questions, answer, yes=how.yes, as_json=options.as_json)
             return max(code, _report_unreadable(screen, unreadable))
         question = find_question(store, words[0], words[1])
-        (stored_question,) = _record(store, question.session_id, [question], answer)
+        (stored_question,) = give_answer(store, question.session_id, [question], answer)
         of_session = stored_questions(store, question.session_id)
         still_open = sum(question.answer is None for question in of_session)
         if options.as_json:
@@ -301,85 +316,6 @@ def _check(words: Sequence[str], how: AnswerOptions, selection: QuestionFilter) 
         raise CycloptsError(msg="--session, --agent, --tool and --older-than go with --all")
 
 
-# ---------------------------------------------------------------------------------------------------------- the record
-
-
-def _record(
-    store: Store, session_id: str, questions: Sequence[StoredQuestion], answer: GivenAnswer
-) -> list[StoredQuestion]:
-    """Records one answer to questions of a session, in one unit; if it fails, nothing was written."""
-    while True:
-        before = stored_questions(store, session_id)
-        current = [_find_same(before, question) for question in questions]
-        changes = [_change(store, question, answer) for question in current]
-        _check_unstored(store, session_id, current, answer)
-        if store.apply(UnitOfWork(tuple(changes))) is None:
-            break
-        # Another person has answered meanwhile, so the questions are looked at again.
-    _take_in(store, session_id)
-    after = stored_questions(store, session_id)
-    return [next(other for other in after if other.is_same(question)) for question in current]
-
-
-def _find_same(questions: Iterable[StoredQuestion], question: StoredQuestion) -> StoredQuestion:
-    what = f"call {name_call(question.call)} of session {question.call_session}"
-    match = next(
-        (other for other in questions if (other.call_session, other.call) == (question.call_session, question.call)),
-        None,
-    )
-    if match is None or not (match.answer or match.is_same(question)):
-        raise SessionError(
-            f"{what} has been decided since it was shown, or something else is asked, so nothing was recorded; "
-            f"handrail sessions show {question.call_session} shows it"
-        )
-    if match.answer is not None:
-        by = f" ({match.answer.by})" if match.answer.by else ""
-        raise SessionError(
-            f"{what} has been answered already: {match.answer.reason}{by}. That answer stands; handrail approvals show "
-            f"{question.session_id} {name_call(question.call)} says how to resume"
-        )
-    if not match.is_recorded:
-        raise SessionError(
-            f"{what} waits, and no question about it is recorded, so it cannot be answered here. Only its program can "
-            "answer: run that again"
-        )
-    return match
-
-
-def _check_unstored(store: Store, session_id: str, questions: Sequence[StoredQuestion], answer: GivenAnswer) -> None:
-    question = next((question for question in questions if question.unstored), None) if answer.approved else None
-    if question is not None:
-        with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)):
-            raise SessionError(
-                f"call {name_call(question.call)} of session {question.call_session} cannot be made any more: the "
-                f"secret at {question.unstored} is not stored, and the process that asked has closed the session. "
-                "Nothing was recorded. Answer no, or run its program again: its model reads that it has to ask again"
-            )
-
-
-def _change(store: Store, question: StoredQuestion, answer: GivenAnswer) -> AnswerChange:
-    if isinstance(question.record, PostponedCall) and answer.remember != "nothing":
-        raise SessionError(
-            f"call {question.call} of session {question.call_session} belongs to a program's own loop, where an answer "
-            "holds for one call; leave out --remember"
-        )
-    row_answer = RecordedAnswer(
-        given=answer,
-        digest=question.digest,
-        asks=question.asks,
-        last_attempt=last_attempt(store, question),
-        first_asked=question.first_asked,
-    )
-    return AnswerChange(question.row, answer_row(question.call_session, question.call, row_answer, store.now()))
-
-
-def _take_in(store: Store, session_id: str) -> None:
-    with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)) as lock:
-        own = (entry for entry in stored_questions(store, session_id) if entry.session_id == session_id)
-        answers = [(entry, entry.row_answer) for entry in own if entry.row_answer]
-        append_to_logs(store, lock, [item for pair in answers for item in session_items(*pair)])
-
-
 # ------------------------------------------------------------------------------------------------------ several of them
 
 
@@ -399,7 +335,7 @@ def _answer_all(  # noqa: PLR0913 - the parts of one command
     failures: dict[str, str] = {}
     for session_id, group in by_session.items():
         try:
-            done += _record(store, session_id, group, answer)
+            done += give_answer(store, session_id, group, answer)
         # One session that cannot be written to does not hold up the others.
         except HandrailError as error:
             failures[session_id] = str(error)

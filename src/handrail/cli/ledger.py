@@ -1,61 +1,39 @@
-"""`handrail ledger`: shows the effects of a ledger, records what a person has found out about them, and removes them.
-
-The agent beside an effect is the one whose call has claimed it last. A row is changed only if it is still the one that
-was read, so that a decision never applies to another state.
-"""
+"""`handrail ledger`: shows effects, records what a person has found out about them, and removes them."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import attrgetter
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Parameter
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.cli.agents import imports_unsearched, need_extra
+from handrail.cli.agents import imports_unsearched
 from handrail.cli.options import MORE_THAN_ZERO, PAGE, DryRun, Entity, Limit, StoreOptions, Yes, check_can_ask
 from handrail.cli.process_exit import DONE, FAILED
-from handrail.cli.screen import Field, Screen, format_duration, format_json
-from handrail.cli.sessions.listing import agent_of_session
+from handrail.cli.screen import Field, Screen
 from handrail.errors import LedgerError, SessionError
+from handrail.operations import effects, need_extra
+from handrail.operations.effects import EffectState, EffectView, with_agents
 from handrail.process import process_in_words
 from handrail.prompt import BinaryPart
 from handrail.prompt.signature import DAY
 from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger.effects import (
-    AppliedByHand,
-    EffectResult,
-    Finding,
-    NotApplied,
-    is_correctable,
-    key_expired,
-    lacks_value,
-    lease_expired,
-    removable,
-)
-from handrail.runtime.ledger.records import RecordedArguments, read_arguments, split_parts
+from handrail.runtime.ledger.effects import Finding, lacks_value, lease_expired, removable
 from handrail.serde.formatting import count_noun, format_size
 from handrail.session import Session
-from handrail.session.open_calls import open_calls_in_store
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect, prove_owner
 from handrail.waiting import run_on_new_loop
 
 # -------------------------------------------------------------------------------------------------------------- effects
-
-
-EffectState = Literal["running", "lapsed", "done", "failed", "unknown", "expired"]
-"""The status of an effect, with two states that depend on time: `lapsed` is running with an expired lease, and
-`expired` is done or failed so long ago that it counts as absent."""
 
 
 _STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
@@ -69,62 +47,6 @@ Partition = Annotated[
     ),
 ]
 """Whose key is meant."""
-
-
-class EffectView(NamedTuple):
-    """An effect as people see it; `now` is the time of the store, `agent` that of the last claim, empty if unknown."""
-
-    row: EffectRow
-    now: datetime
-    agent: str = ""
-
-    @property
-    def state(self) -> EffectState:
-        """The state, as in tables and `--status`."""
-        # First, because an expired lease is still the status `running` in its row.
-        if lease_expired(self.row, self.now):
-            return "lapsed"
-        return "expired" if key_expired(self.row, self.now) else self.row.status
-
-    @property
-    def term(self) -> str:
-        """The remaining time of the state, or the time since it ended."""
-        row, now = self.row, self.now
-        if row.lease_until is not None:
-            lasts = format_duration(row.lease_until - now)
-            return f"lease expired {lasts} ago" if lease_expired(row, now) else f"lease for {lasts}"
-        if row.expires_at is None:
-            return "needs a person" if row.status == "unknown" else "for ever"
-        if row.status == "done" and row.is_kept_until_applied:
-            return "until it is applied"
-        lasts = format_duration(row.expires_at - now)
-        return f"expired {lasts} ago" if key_expired(row, now) else f"expires in {lasts}"
-
-    @property
-    def stored_arguments(self) -> RecordedArguments:
-        """The arguments, and what the model wrote if that differs; text if something else has written them."""
-        try:
-            return read_arguments(self.row.arguments)
-        except ValueError:
-            return RecordedArguments(f"cannot be read: {(self.row.arguments or b'').decode(errors='replace')}")
-
-    @property
-    def result(self) -> tuple[Any, tuple[ContentPart, ...]]:
-        """The recorded value, and the parts of the result; a value that cannot be read is text."""
-        content = self.row.value or b"null"
-        try:
-            value, parts = split_parts(content)
-            return json.loads(value or b"null"), parts
-        except ValueError:
-            return f"cannot be read: {content.decode(errors='replace')}", ()
-
-    @property
-    def value(self) -> str:
-        """The value of a done effect, indented; empty for others, and for a result of files."""
-        value, parts = self.result
-        if self.row.status != "done" or (value is None and parts):
-            return ""
-        return "- (it is not recorded)" if self.row.value is None else format_json(value, indent=2)
 
 
 def _part_json(part: ContentPart) -> dict[str, Any]:
@@ -183,19 +105,6 @@ EFFECT: Entity[EffectView] = Entity(
 and a string if they were cut; `written` is what the model wrote, and null if that is the arguments."""
 
 
-def with_agents(store: Store, rows: Iterable[EffectRow]) -> list[EffectView]:
-    """Effects, each with its agent; each session is read once."""
-    now, agents = store.now(), dict[str, str]()
-    effects: list[EffectView] = []
-    for row in rows:
-        session_id = row.owner.session_id or row.partition
-        if session_id not in agents:
-            session = store.find(session_id) if session_id else None
-            agents[session_id] = "" if session is None else agent_of_session(store, session)
-        effects.append(EffectView(row, now, agents[session_id]))
-    return effects
-
-
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectFilter:
@@ -221,16 +130,8 @@ class EffectFilter:
             (not self.status or state in self.status or (state == "lapsed" and "unknown" in self.status))
             and self.tool in {None, row.tool}
             and self.session in {None, row.partition, row.owner.session_id}
-            and not (self.unapplied and not _is_unapplied(store, row, now))
+            and not (self.unapplied and not effects.is_unapplied(store, row, now))
         )
-
-
-def _is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
-    if row.status != "done" or row.applied_at is not None or key_expired(row, now):
-        return False
-    session = store.find(row.owner.session_id)
-    calls = () if session is None else open_calls_in_store(store, session)
-    return any((call.state, call.key, call.call) == ("unapplied", row.key, row.owner.call) for call in calls)
 
 
 def list_effects(
@@ -247,7 +148,7 @@ def list_effects(
         )
         size = None if limit is None and options.as_json else (limit or PAGE)
         # One more than is shown, to know whether there are more.
-        EFFECT.print_list(with_agents(store, newest(rows, None if size is None else size + 1)), limit, options)
+        EFFECT.print_list(with_agents(store, effects.newest(rows, None if size is None else size + 1)), limit, options)
 
 
 def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptions = StoreOptions()) -> None:
@@ -262,26 +163,14 @@ def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptio
     """
     with options.open() as store:
         # The time is read after the row, so that a state is never computed with a time from before it was written.
-        (effect,) = with_agents(store, [find_effect(store, key, partition)])
+        (effect,) = with_agents(store, [_find_effect(store, key, partition)])
     EFFECT.print_one(effect, options)
 
 
-def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:
-    """The newest rows first; at most `limit` of them."""
-    return sorted(rows, key=attrgetter("created_at"), reverse=True)[:limit]
-
-
-def find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
-    """The row of a key by what is proved of its owner; without a partition, of the only one that has it."""
-    # Keys are unique only within a partition.
-    rows = [row for row in store.rows(key) if partition in {None, row.partition}]
+def _find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
+    rows = effects.find_effects(store, key, partition)
     if len(rows) == 1:
-        return prove_owner(store, rows[0], store.now())
-    if not rows:
-        where = "" if partition is None else f" in the partition {partition!r}"
-        raise LedgerError(
-            f"{store.url} has no effect {key}{where}; handrail ledger list shows all", key=key, status="absent"
-        )
+        return rows[0]
     partitions = ", ".join(sorted(row.partition or '""' for row in rows))
     raise LedgerError(
         f"{len(rows)} sessions have an effect {key}; name one with --partition: {partitions}",
@@ -293,16 +182,9 @@ def find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
 # -------------------------------------------------------------------------------------------------------------- changes
 
 
-_CHANGED = "has been changed concurrently, so it was left unchanged; look at it again"
-
-
 def _check_json(_type: object, text: str | None) -> None:
-    # Python reads `NaN` and `Infinity` by default, which are not JSON; their values cannot be written as JSON.
-    value = None if text is None else json.loads(text)
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError as error:  # in other words in each version of Python
-        raise ValueError("NaN and Infinity are not JSON.") from error
+    if text is not None:
+        effects.result_value(text)
 
 
 @Parameter(name="*")
@@ -339,15 +221,9 @@ class EffectFinding:
 
     def of(self, row: EffectRow) -> Finding:
         """The finding, in the form of the ledger."""
-        if self.applied:
-            return AppliedByHand(f"applied by hand: {self.why}" if self.why else "applied by hand")
-        if not self.happened:
-            return NotApplied(self.why or "a person has found that it did not happen")
-        # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
-        value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
-        text = row.message if is_correctable(row) else f"{row.tool} has been carried out; a person has confirmed it."
-        # Only the row of a result that is corrected has a value.
-        return EffectResult(self.message or text, value or row.value, row.exclude_value_from_context)
+        kind: effects.FindingKind = "applied" if self.applied else "happened" if self.happened else "not happened"
+        value = None if self.value is None else effects.result_value(self.value)
+        return effects.make_finding(row, kind, message=self.message or "", value=value, why=self.why or "")
 
 
 def reconcile_effect(  # noqa: PLR0913 - the options of the command
@@ -394,13 +270,9 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
 
 def _record_finding(key: str, partition: str | None, finding: EffectFinding, options: StoreOptions) -> int:
     with options.open(writing=True) as store:
-        row = find_effect(store, key, partition)
-        # Compares the row that was read with the one in the store, so that a decision never applies to another state.
+        row = _find_effect(store, key, partition)
         ttl = None if finding.ttl == "never" else finding.ttl
-        if not EffectLedger(store).resolve(row, finding.of(row), ttl=ttl):
-            raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
-        # Read again for the output; the row may have been removed since, and then the one that was read is printed.
-        (effect,) = with_agents(store, [store.get(row.partition, key) or row])
+        (effect,) = with_agents(store, [effects.settle_effect(store, row, finding.of(row), ttl=ttl)])
     if options.as_json:
         Screen().json(EFFECT.json(effect))
     elif finding.applied:
@@ -422,7 +294,7 @@ def _ask_reconcilers(
     with options.open(writing=True) as store:
         now = store.now()
         unknown = (row for row in store.rows() if row.status == "unknown" or lease_expired(row, now))
-        rows = newest(unknown, None) if key is None else [find_effect(store, key, partition)]
+        rows = effects.newest(unknown, None) if key is None else [_find_effect(store, key, partition)]
         for session_id in dict.fromkeys(row.owner.session_id for row in rows):
             try:
                 with Session.open(store, session_id, create=False) as session, redirect_stdout(sys.stderr):
@@ -507,7 +379,7 @@ def invalidate_effect(
     check_can_ask(screen, "forgets what has been done", yes=removal.yes or removal.dry_run)
     # A dry run opens the store for reading, so it cannot change anything by mistake.
     with options.open(writing=not removal.dry_run) as store:
-        (view,) = with_agents(store, [find_effect(store, key, partition)])
+        (view,) = with_agents(store, [_find_effect(store, key, partition)])
         if not (removal.force or removable(view.row)):
             raise LedgerError(
                 f"the effect {key} is {view.state}. Forgotten, it could happen twice, or its result would be lost: "
@@ -522,7 +394,7 @@ def invalidate_effect(
             return FAILED
         # The row is removed only if it is still the one that was shown.
         if not (removal.dry_run or change_effect(store, view.row, None)):
-            raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=view.row.status)
+            raise effects.concurrent_change(view.row)
     if options.as_json:
         screen.json({"removed": not removal.dry_run, "dry_run": removal.dry_run, "effect": EFFECT.json(view)})
     else:

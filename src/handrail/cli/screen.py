@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import takewhile
 from textwrap import indent as indented
 from typing import IO, Any, Generic, Literal, TypeVar, cast
@@ -27,17 +26,15 @@ from rich.table import Table
 from rich.text import Text
 
 from handrail.cli.process_exit import GuardedStream
+from handrail.readable import CONTROLS, clean, clean_lines, fit_text, format_json, format_when
 
 T = TypeVar("T")
 
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _NO = frozenset({"", "0", "no", "off", "false"})
 # The width of a pipe: no line is wrapped or cut there.
 _UNBOUNDED = 1_000_000
 
-_GAP, _MOST_OF_VALUE, _MOST_OF_CELL = 2, 60, 120
+_GAP, _MOST_OF_CELL = 2, 120
 
 _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
 
@@ -100,7 +97,7 @@ class Screen:
         lines: list[list[Text]] = []
         for place, column in enumerate(entry for entry in fields if entry.name):
             cells = [column.text_for_people(row) for row in rows[:most]]
-            texts = [f"{cell:,}" if isinstance(cell, int) else _shorten(clean(cell or "-"), longest) for cell in cells]
+            texts = [f"{cell:,}" if isinstance(cell, int) else fit_text(clean(cell or "-"), longest) for cell in cells]
             # The first one names the row, so that it is only folded at half of the width.
             width = min(max(map(cell_len, (column.name, *texts))), self.out.width // 2) if place == 0 else None
             justify: Literal["left", "right"] = "right" if any(isinstance(cell, int) for cell in cells) else "left"
@@ -176,7 +173,7 @@ class Screen:
         ascii_only = (self.out.encoding or "").lower().replace("-", "") != "utf8"
         text = json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2, default=_time_json)
         # What is left of control characters stands in strings, but for the ends of lines.
-        self.raw(_CONTROLS.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text))
+        self.raw(CONTROLS.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text))
 
     # ------------------------------------------------------------------------------------------------------- questions
 
@@ -222,57 +219,6 @@ def _print(console: Console, renderable: RenderableType) -> None:
     with console.capture() as captured:
         console.print(renderable)
     console.file.write("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
-
-
-def clean(text: str) -> str:
-    r"""The text in one line, with an escape such as `\x1b` for each control character."""
-    # The fast path: none of them is printable, and Python finds that out in a fraction of the time.
-    return text if text.isprintable() else _CONTROLS.sub(_escape, text)
-
-
-def clean_lines(text: str) -> str:
-    """The text with its lines and tabs, and an escape for every other control character."""
-    if text.isprintable():
-        return text
-    return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.replace("\r\n", "\n").split("\n"))
-
-
-def _escape(control: re.Match[str]) -> str:
-    character = control.group()
-    code = ord(character)
-    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")  # noqa: PLR2004 - a byte
-
-
-def _shorten(text: str, most: int) -> str:
-    # Here, because `handrail --help` does not load `handrail.serde`.
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def format_call(tool: str, arguments: Mapping[str, Any]) -> str:
-    """A call on one line, with each of its arguments as JSON, cut to 60 characters: `pay(order="A-17", cents=4990)`."""
-    values = ((name, json.dumps(value, ensure_ascii=False, default=repr)) for name, value in arguments.items())
-    parts = (f"{name}={_shorten(text, _MOST_OF_VALUE)}" for name, text in values)
-    return clean(f"{tool}({', '.join(parts)})")
-
-
-def format_json(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON, for people; what is text already, such as arguments that were cut, stays as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=indent, default=repr)
-
-
-def format_when(time: datetime | None) -> str:
-    """A moment in UTC, to the second; empty if there is none."""
-    return "" if time is None else f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
-
-
-def format_duration(duration: timedelta) -> str:
-    """A duration in its largest unit: `40 s`, `3 min`, `23 h`, `5 d`."""
-    seconds = int(abs(duration).total_seconds())
-    for size, unit in _STEPS:
-        # Twice the unit, so that 90 s are not rounded to 1 min or 2 min.
-        if seconds >= 2 * size:
-            return f"{round(seconds / size)} {unit}"
-    return f"{seconds} s"
 
 
 def without_option(argv: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, FolderReader, Scan, Start, WalkRequest, walk
 from handrail.process import is_protected, protected_paths
 from handrail.transaction import Transaction, check_write
+from handrail.transaction.changes import CallChange, FileContent, file_change
 from handrail.turns import Turn
 from handrail.waiting import check_blocking
 
@@ -286,6 +287,13 @@ class InMemoryFilesystem:
         with self._lock:
             return self._journal.snapshot()
 
+    def describe_changes(self, snapshot: object, /, *, committed: bool) -> Iterator[CallChange]:  # noqa: ARG002 - of sessions
+        """The files that have changed since a snapshot; see `handrail.transaction.changes`."""
+        with self._lock:
+            before = sorted(self._journal.since(snapshot).before.items())
+            pairs = [(path, entry, self._tree.at(path)) for path, entry in before]
+        return (file_change(path, _shown(entry), _shown(now)) for path, entry, now in pairs if entry != now)
+
     def restore(self, snapshot: object, /) -> None:
         """Restores a snapshot exactly, including empty folders; snapshots taken later stay valid.
 
@@ -379,6 +387,10 @@ def _files_on_disk(root: Path, path_filter: PathFilter) -> Iterator[tuple[str, P
 def _content(place: Path) -> bytes:
     with open(open_to_read(place, at=None), "rb") as file:  # noqa: PTH123 - a descriptor
         return file.read()
+
+
+def _shown(entry: MemoryNode) -> FileContent:
+    return "a folder" if entry is FOLDER else None if isinstance(entry, NodeKind) else entry
 
 
 def _stat(path: str, entry: MemoryNode) -> FileStat:

@@ -161,11 +161,15 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
             raise CallRefusedError(
                 f"{tool.name} needs approval ({texts}), and no approver is available here. Do without it."
             )
+        began = run.environment.clock.monotonic()
         with run.ask_approver(request):
             answer = await _answer(run, approver, request)
+        run.approval_seconds = run.environment.clock.monotonic() - began
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, tool, request) or answer
     run.notify("question_answered")
+    verdict = "approved" if answer.approved else "denied"
+    run.decisions = tuple(map(redacted, (*_asks(request), f"{verdict}: {answer.reason}" if answer.reason else verdict)))
     if not answer.approved:
         raise approval_refusal(tool.name, answer)
     return True

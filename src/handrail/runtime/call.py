@@ -33,6 +33,7 @@ from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking
 from handrail.session.calls import CallRef, ToolCall
 from handrail.transaction import Transaction, current
+from handrail.transaction.changes import CallChange, collect_changes, has_files
 from handrail.transaction.transaction import NestedCall, NestedCalls
 
 if TYPE_CHECKING:
@@ -69,10 +70,13 @@ class CallState:
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
         failure: the type of the exception that `refused_at` has let through; `None` for a failed result of the handler.
         observer: observes the call, for traces and metrics; `None` if nothing does.
+        changes, decisions, turn_seconds, approval_seconds: as of `ToolInvoked`.
     """
 
     params: Any = None
     handler_seconds: float | None = None
+    turn_seconds: float | None = None
+    approval_seconds: float | None = None
     effect_key: str | None = None
     refused_at: Step | None = None
     raises: BaseException | None = None
@@ -88,6 +92,8 @@ class CallState:
     taint_place: int | None = None
     failure: type[BaseException] | None = None
     observer: CallObserver | None = None
+    changes: tuple[CallChange, ...] | None = None
+    decisions: tuple[str, ...] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
         self.arrived: float = environment.clock.monotonic()
@@ -241,6 +247,7 @@ class CallState:
     async def take_turn(self) -> None:
         """Step TURN: waits for the turn. Raises `ReplyEndedError` if an interrupt has ended the reply meanwhile."""
         await self.turn.acquire(self.mode, self.environment.deadline)
+        self.turn_seconds = self.environment.clock.monotonic() - self.arrived
         self.notify("turn_acquired")
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.reply_ends.get(self.reply) is not self.reply_end:
@@ -343,6 +350,7 @@ class CallState:
         self.resources.close()
         claim.record_on_commit(result)
         if self.plan.is_stored and transaction.parent is None:
+            await self._describe_changes(transaction, committed=True, is_here=self.mode.inline)
             self.committed_event = self.event(result)
             self.environment.session.slices.record_with(self.committed_event, self.ref, transaction)
         reached("before-commit")
@@ -362,8 +370,14 @@ class CallState:
         """Rolls back a call that was not committed, without holding an event loop; raises `RollbackError`."""
         # A coroutine that is being closed with its loop cannot await anything.
         is_here = self.mode.inline or isinstance(sys.exception(), GeneratorExit)
+        await self._describe_changes(transaction, committed=False, is_here=is_here)
         await transaction.rollback_by(None if is_here else self.mode.in_thread)
         self.notify("rolled_back")
+
+    async def _describe_changes(self, transaction: Transaction, *, committed: bool, is_here: bool) -> None:
+        if transaction.snapshots and getattr(self.environment.session.recorder, "records_changes", False):
+            collect = partial(collect_changes, transaction, self.secrets, committed=committed)
+            self.changes = collect() if is_here or not has_files(transaction) else await self.mode.in_thread(collect)
 
     @property
     def shares_store(self) -> bool:
@@ -415,6 +429,11 @@ class CallState:
             self.is_final and not self.claim.unsettled,
             None,
             arguments_digest,
+            self.changes,
+            self.turn_seconds if self.turn.waits else None,
+            self.approval_seconds,
+            None if self.observer is None else self.observer.trace,
+            self.decisions,
         )
 
     def fail_in_handler(self, result: ToolResult[Any]) -> ToolResult[Any]:

@@ -36,6 +36,7 @@ from handrail.serde.secrets import partial_json
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, ToolCall, masked_call, shown_id
 from handrail.session.persistence.stored_types import StoredForm, find_type, stored_type
+from handrail.transaction.changes import CallChange, changes_json, load_changes
 
 if TYPE_CHECKING:
     from handrail.limits import RunContext
@@ -206,6 +207,11 @@ _COLUMNS = (
     _Column("replayed", "replayed"),
     _Column("final", "final"),
     _Column("arguments_digest", "arguments_digest"),
+    _Column("changes", "changes", changes_json, load_changes),
+    _Column("turn_seconds", "turn_seconds"),
+    _Column("approval_seconds", "approval_seconds"),
+    _Column("trace", "trace"),
+    _Column("decisions", "decisions", read=tuple),
 )
 _IN_EACH = ("id", "name", "message", "success", "session_id", "at", "final")
 _VALUES = attrgetter(*(column.path for column in _COLUMNS))
@@ -272,6 +278,12 @@ class ToolInvoked:
             `None` if the value has its original type.
         arguments_digest: distinguishes what the model wrote from the same with other secrets; `None` if it has no
             secrets, or there is no key for it.
+        changes: for people, what the call has changed in files; of a call that was rolled back, what was undone, in
+            slices too. `None` if there is nothing, and in a session that is not stored.
+        turn_seconds: how long after its arrival it had its turn; `None` if it did not wait for it.
+        approval_seconds: how long its approver was asked; `None` if it was not.
+        trace: the ids of the trace and of the span of the call, in hex, with a hyphen between; `None` without traces.
+        decisions: for people, what policies have asked about it, and the answer; `None` if nothing was asked.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -291,6 +303,11 @@ class ToolInvoked:
     final: bool = True
     value_read: Any = field(default=None, compare=False, repr=False)
     arguments_digest: str | None = field(default=None, compare=False, repr=False)
+    changes: tuple[CallChange, ...] | None = field(default=None, compare=False, repr=False)
+    turn_seconds: float | None = field(default=None, compare=False, repr=False)
+    approval_seconds: float | None = field(default=None, compare=False, repr=False)
+    trace: str | None = field(default=None, compare=False, repr=False)
+    decisions: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def ref(self) -> CallRef:
@@ -472,6 +489,11 @@ CallPoint: TypeAlias = Literal[
 
 class CallObserver(Protocol):
     """Observes one call. Its methods are called in the context of the call, and must not raise."""
+
+    @property
+    def trace(self) -> str | None:
+        """Where a trace has the call, as of `ToolInvoked.trace`; `None` if none has."""
+        ...
 
     def notify(self, point: CallPoint) -> None:
         """Takes a point that the call has come to."""

@@ -9,7 +9,7 @@ what is registered inside a call stays.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import cached_property, partial
@@ -25,6 +25,7 @@ from handrail.session.calls import CallMasking, CallRecords, OpenCall
 from handrail.session.reducers import SessionSlices, Slice, SliceRules
 from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy
 from handrail.transaction import current
+from handrail.transaction.changes import CallChange
 from handrail.turns import Turn
 from handrail.waiting import asynchronous, closing_after, loop_future, run_in_thread
 
@@ -70,6 +71,7 @@ class OpenOptions(TypedDict, total=False):
     wait: timedelta
     checkpoint_every: int
     evict: bool
+    record_changes: bool
 
 
 async def _open_on_thread(opening: Callable[[], SessionT]) -> SessionT:
@@ -146,6 +148,7 @@ class Session:
         wait: timedelta = timedelta(seconds=5),
         checkpoint_every: int = 1000,
         evict: bool = False,
+        record_changes: bool = True,
     ) -> Self:
         """Resumes the session of that id in a store, or creates it.
 
@@ -163,6 +166,7 @@ class Session:
             wait: how long to wait for another process that has the session open.
             checkpoint_every: the number of entries between two checkpoints; opening reads from the newest one.
             evict: whether to take the session from a live holder, whose next write is refused.
+            record_changes: whether the record of a call has what it has changed in files, and what was undone.
 
         Raises:
             InvalidArgumentError: the store, the id or a tag is invalid. Nothing was written.
@@ -180,7 +184,7 @@ class Session:
         if not hasattr(store, "acquire"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="Session.open", argument="store", value=store, expected=expected)
-        opening = LoadedSession(store, tuple(types), create, wait, checkpoint_every, evict)
+        opening = LoadedSession(store, tuple(types), create, wait, checkpoint_every, evict, record_changes)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     @classmethod
@@ -428,6 +432,13 @@ class Session:
         """Returns the STATE slices as this context sees them, in constant time."""
         with self.slices.lock:
             return SessionSnapshot(self.slices.owner, self.slices.state.share())
+
+    def describe_changes(self, snapshot: SessionSnapshot, /, *, committed: bool) -> Iterator[CallChange]:
+        """The slices that have changed since a snapshot, unless their entries say it, as those of a commit do."""
+        if not committed:
+            from handrail.session.persistence.recorder import describe_slices  # noqa: PLC0415
+
+            yield from describe_slices(snapshot.slices, self.slices.state.visible())
 
     def restore(self, snapshot: SessionSnapshot) -> None:
         """Restores the STATE slices; LOG slices stay. It is a write like any other, and undone with its call.

@@ -110,6 +110,12 @@ class BaseStore(_Rest):
         """Tests whether the slots have been searched, and there are none."""
         return self.watchers.unresolved.has_none(root, tool)
 
+    def rows_by_age(self, *, is_settled: bool, after: tuple[datetime, str] | None = None) -> Iterator[EffectRow]:
+        """Returns the rows that are done or failed, or else those that are running or unknown; the newest first."""
+        places = {(row.created_at, row.effect_id): row for row in self.rows()}
+        rows = (places[place] for place in sorted(places, reverse=True) if after is None or place < after)
+        return (row for row in rows if (row.status in {"done", "failed"}) == is_settled)
+
     def expired(self, now: datetime) -> ExpiredEffects:
         """Counts the rows that are done or failed and expired by `now`, and their bytes."""
         sizes = [row.size for row in self.rows() if row.has_expired(now)]

@@ -163,11 +163,11 @@ class MemoryStore(BaseStore):
         session = self._sessions.get(session_id)
         return None if session is None else session.row
 
-    def sessions(self) -> Iterator[SessionRow]:
-        """Returns all sessions of this moment, the newest first."""
+    def sessions(self, *, after: tuple[datetime, str] | None = None) -> Iterator[SessionRow]:
+        """Returns all sessions of this moment, the newest first; or those that follow one."""
         with self._lock:
-            rows = [session.row for session in self._sessions.values()]
-        return iter(sorted(rows, key=lambda row: (row.created_at, row.session_id), reverse=True))
+            places = {(session.row.created_at, name): session.row for name, session in self._sessions.items()}
+        return (places[place] for place in sorted(places, reverse=True) if after is None or place < after)
 
     def copy(self, source: str, row: SessionRow) -> bool:
         """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints."""

@@ -102,7 +102,7 @@ class EffectRow(NamedTuple):
         message: the message of the handler to the model.
         value: the JSON of the handler's return value; `None` if it has no JSON (the value `None` is `b"null"`).
         exclude_value_from_context: whether the model sees only the message.
-        note: why it failed, or why its outcome is unknown; for people.
+        note: why it failed, why its outcome is unknown, or how a person knows that it has happened; for people.
         arguments: their JSON in UTF-8, at most 64 KiB, without secrets; `None` if they were not recorded.
         applied_at: when the result was applied in the unit that committed the call; `None` before, and for a result
             that was recorded on its own, until the tool's `apply` has run.
@@ -317,6 +317,13 @@ class LedgerStore(UnitStore, Protocol):
 
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
         """Returns all rows, or those of a key, also expired ones; each as it stood at some moment of the iteration."""
+        ...
+
+    def rows_by_age(self, *, is_settled: bool, after: tuple[datetime, str] | None = None) -> Iterator[EffectRow]:
+        """Returns the rows that are done or failed, or else those that are running or unknown; the newest first.
+
+        After a row, given by its `created_at` and its `effect_id`, only those that follow it in this order.
+        """
         ...
 
     def expired(self, now: datetime) -> ExpiredEffects:

@@ -30,6 +30,7 @@ from handrail.serde.formatting import json_line
 from handrail.serde.json_schema import is_object
 from handrail.session.calls import CallRef
 from handrail.session.conversation import REPLY_KEY, Speaker
+from handrail.transaction.changes import CallChange
 
 BlockKind: TypeAlias = Literal["text", "thinking", "refusal", "data"]
 """The kind of a block: text, the reasoning of the model, its refusal to answer, or JSON of another form."""
@@ -113,6 +114,7 @@ class TranscriptCall:
         tool: the tool, as the model wrote it.
         arguments: as the model wrote them, decoded, with secrets masked; text if they are not JSON.
         content: the message for the model; empty if there is nothing yet.
+        value: the value of its result, as JSON has it; `None` if it has none.
         seconds: how long it took, waiting included; `None` without a record.
         replayed: whether the result comes from the ledger.
         at: when it ended; `None` without a record.
@@ -122,6 +124,14 @@ class TranscriptCall:
         has_effect: whether it has claimed an effect: of that nothing is rolled back, and a person may have settled it.
         child: the session of the agent that it calls; empty if it calls none.
         nested: the calls that its handler has made, in the order in which they ended.
+        step: the step of the pipeline that has refused it or failed; empty for a call that succeeded.
+        effect_key: the key of its effect in the ledger; empty if it has none.
+        turn_seconds: how long it waited for its turn.
+        approval_seconds: how long its approver was asked.
+        handler_seconds: how long its handler ran; `None` if it did not.
+        changes: what it has changed in files, or what was undone; see `ToolInvoked.changes`.
+        trace: the ids of its trace and its span, as of `ToolInvoked.trace`; empty if none has it.
+        decisions: what policies have asked about it, and what rules, people and others have decided, in words.
     """
 
     conversation: ConversationId | None = None
@@ -130,6 +140,7 @@ class TranscriptCall:
     arguments: Any = None
     outcome: CallOutcome = "open"
     content: str = ""
+    value: Any = None
     seconds: float | None = None
     replayed: bool = False
     at: datetime | None = None
@@ -139,6 +150,14 @@ class TranscriptCall:
     has_effect: bool = False
     child: str = ""
     nested: Sequence[TranscriptCall] = ()
+    step: str = ""
+    effect_key: str = ""
+    turn_seconds: float = 0.0
+    approval_seconds: float = 0.0
+    handler_seconds: float | None = None
+    changes: Sequence[CallChange] = ()
+    trace: str = ""
+    decisions: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from pydantic_core import from_json
@@ -39,6 +40,7 @@ from handrail.session.open_calls import PostponedCall
 from handrail.session.persistence.loading import corrupt, decode_items
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
 from handrail.session.persistence.stored_types import stored_type
+from handrail.transaction.changes import load_changes
 from handrail.transcript.messages import (
     AnswerPiece,
     ApprovalWait,
@@ -86,10 +88,19 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
         arguments=decode_arguments(item["arguments"] if arguments is None else arguments),
         outcome="ok" if result.success else "failed" if has_run or replayed else "refused",
         content=result.render(),
+        value=result.value,
         seconds=float(item["total_seconds"]),
         replayed=replayed,
         has_effect=item.get("effect_key") is not None,
         at=datetime.fromisoformat(item["at"]),
+        step=item.get("refused_at") or "",
+        effect_key=item.get("effect_key") or "",
+        turn_seconds=item.get("turn_seconds") or 0.0,
+        approval_seconds=item.get("approval_seconds") or 0.0,
+        handler_seconds=item.get("handler_seconds"),
+        changes=load_changes(item.get("changes", ())),
+        trace=item.get("trace") or "",
+        decisions=tuple(item.get("decisions") or ()),
     )
     return CallReport(call, bool(item["final"]), item.get("refused_at") == Step.APPROVAL)
 
@@ -103,6 +114,7 @@ class ApprovalNote(NamedTuple):
         by: the one who has decided; empty if that is not known.
         is_person: whether a person has decided, and not a rule.
         at: when; `None` if that is not known.
+        words: what policies ask, or what was decided, and why.
     """
 
     session_id: str
@@ -111,6 +123,7 @@ class ApprovalNote(NamedTuple):
     by: str = ""
     is_person: bool = False
     at: datetime | None = None
+    words: tuple[str, ...] = ()
 
 
 def approval_notes(item: Mapping[str, Any]) -> Iterable[ApprovalNote]:
@@ -122,14 +135,20 @@ def approval_notes(item: Mapping[str, Any]) -> Iterable[ApprovalNote]:
         at=None if at is None else datetime.fromisoformat(at),
     )
     answer = item.get("answer")
+    question: Mapping[str, Any] = call if decision is not None else item.get("question") or {}
+    asks: tuple[str, ...] = tuple(question.get("asks", ()))
     if decision is not None:
         approved = None if decision["verdict"] == _LATER else decision["verdict"] == "allow"
-        yield note._replace(approved=approved, by=decision.get("answered_by", ""), is_person=decision["by"] == "person")
+        by, is_person = decision.get("answered_by", ""), decision["by"] == "person"
+        words = (*asks, f"{decision['by']}: {decision.get('reason', '')}")
+        yield note._replace(approved=approved, by=by, is_person=is_person, words=words)
         return
-    yield note
+    yield note._replace(words=asks)
     if answer is not None:
-        approved = bool(answer["approved"])
-        yield note._replace(approved=approved, by=answer["by"], is_person=True, at=datetime.fromisoformat(answer["at"]))
+        approved, at = bool(answer["approved"]), datetime.fromisoformat(answer["at"])
+        yield note._replace(
+            approved=approved, by=answer["by"], is_person=True, at=at, words=(answer.get("reason", ""),)
+        )
 
 
 @dataclass(slots=True)
@@ -169,6 +188,7 @@ class PendingCall:
         """The call with its outcome; `claim` is what the ledger has of an effect that has not come to its end."""
         record = self.call if self.record is None else self.record.call
         wait = self._wait() if self.notes else None
+        decisions = dict.fromkeys(chain(record.decisions, *(note.words for note in self.notes)))
         return replace(
             record,
             conversation=self.call.conversation,
@@ -180,6 +200,8 @@ class PendingCall:
             owner="" if claim is None else claim.owner,
             key="" if claim is None else claim.key or "",
             nested=tuple(self.nested.values()),
+            # The record says of an answer that was stored first whether it was a yes.
+            decisions=tuple(one for one in decisions if not any(other.endswith(f": {one}") for other in decisions)),
         )
 
     def _outcome(self, claim: OpenCall | None, wait: ApprovalWait | None) -> CallOutcome:
@@ -249,11 +271,12 @@ class TranscriptReader:
         self._claims: Mapping[CallRef, OpenCall] = {}
         self._outer = self._notes_above()
 
-    def read(self, *, following: bool = False) -> Iterator[TranscriptItem]:
+    def read(self, *, following: bool = False, until: int | None = None) -> Iterator[TranscriptItem]:
         """Reads what was added since, and yields what nothing will change any more, in order.
 
         Args:
             following: whether to yield a call with a final record before the conversation answers it.
+            until: the number of the last entry that is read; `None` for all.
 
         Raises:
             StoreCorruptError: an entry cannot be read; the message names it.
@@ -263,9 +286,12 @@ class TranscriptReader:
         row = self._store.find(self._session_id)
         if row is None:  # deleted
             return
-        self._claims = {claim.call.storable: claim for claim in self._store.open_claims(self._session_id)}
-        while self._place < row.head:
-            end = min(self._place + _PAGE_ENTRIES, row.head)
+        now = self._store.now()
+        claims = (_with_lease(claim, now) for claim in self._store.open_claims(self._session_id))
+        self._claims = {claim.call.storable: claim for claim in claims}
+        head = row.head if until is None else min(until, row.head)
+        while self._place < head:
+            end = min(self._place + _PAGE_ENTRIES, head)
             for entry in self._store.entries(self._session_id, after=self._place, until=end):
                 self._add(entry)
                 self._place = entry.number
@@ -277,6 +303,11 @@ class TranscriptReader:
         """Yields the rest, as far as it is known."""
         self._close(*self._last.values(), self._alone.values())
         yield from self._take_items()
+
+    def unfinished(self) -> Iterator[TranscriptItem]:
+        """What may still change, as it stands; it is yielded again by what reads on."""
+        for item in tuple(self._queue):
+            yield from self._items(item)
 
     # --------------------------------------------------------------------------------------------------------- entries
 
@@ -421,12 +452,16 @@ class TranscriptReader:
             self._queue.popleft()
             if isinstance(item, PendingCall):
                 self._alone.pop(item.call.call, None)
-                yield from self._report(item)
-            elif isinstance(item, _Draft):
-                blocks = tuple(item.blocks)
-                yield TranscriptMessage(conversation=item.conversation, role=item.role, blocks=blocks, at=item.at)
-            else:
-                yield item
+            yield from self._items(item)
+
+    def _items(self, item: _Draft | TranscriptBreak | PendingCall) -> Iterator[TranscriptItem]:
+        if isinstance(item, PendingCall):
+            yield from self._report(item)
+        elif isinstance(item, _Draft):
+            blocks = tuple(item.blocks)
+            yield TranscriptMessage(conversation=item.conversation, role=item.role, blocks=blocks, at=item.at)
+        else:
+            yield item
 
     def _report(self, open_call: PendingCall) -> Iterator[TranscriptCall]:
         call = open_call.report(self._claims.get(open_call.call.call.storable))
@@ -444,6 +479,12 @@ class TranscriptReader:
         if call.seconds is not None:
             self._is_agent.setdefault(call.tool, exists)
         return name if exists else ""
+
+
+def _with_lease(claim: OpenCall, now: datetime) -> OpenCall:
+    # What is not renewed may have happened.
+    lapses = claim.state == "running" and claim.lease_until is not None and claim.lease_until <= now
+    return claim._replace(state="unknown") if lapses else claim
 
 
 def _outermost(ref: CallRef) -> CallRef:

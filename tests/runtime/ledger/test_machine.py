@@ -113,7 +113,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self._started(model, ledger, answer, params_hash)
         elif model.status == "done":
             assert isinstance(answer, Hit)
-            assert (answer.row.message, answer.row.value, answer.row.exclude_value_from_context) == model.result
+            row = answer.row
+            assert EffectResult(row.message, row.value, row.exclude_value_from_context) == model.result
         elif model.status == "running" and not lapsed:
             assert isinstance(answer, Busy)
         else:

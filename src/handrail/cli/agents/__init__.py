@@ -8,7 +8,6 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +16,7 @@ from cyclopts import CycloptsError, Group, Parameter, validators
 from handrail.cli.options import A_FILE, A_FOLDER, COUNT, EXAMPLES, FILLED, IN_GROUP
 from handrail.cli.screen import Screen
 from handrail.errors import AgentError
+from handrail.operations import need_extra
 
 _RUN = Group("The run", sort_key=1)
 
@@ -88,13 +88,6 @@ def imports_unsearched() -> Generator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def need_extra() -> None:
-    """Makes sure that the extra `agents` is installed."""
-    missing = [name for name in ("pydantic_ai", "ruamel") if find_spec(name) is None]
-    if missing:
-        raise ImportError(f'agents need {" and ".join(missing)}, not installed here: pip install "handrail[agents]"')
 
 
 AgentPath = Annotated[Path, A_FILE, Parameter(metavar="AGENT_FILE")]

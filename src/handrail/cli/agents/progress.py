@@ -38,9 +38,10 @@ from handrail.agents.run.interface import (
     RunWarned,
     TextDelta,
 )
-from handrail.cli.screen import Screen, clean, format_call, format_when, show_traceback
+from handrail.cli.screen import Screen, show_traceback
 from handrail.clock import Clock
 from handrail.errors import AgentError, HandrailError
+from handrail.readable import clean, format_call, format_when
 from handrail.serde.formatting import count_noun, json_line, shorten
 
 if sys.platform != "win32":  # pragma: no branch - there, what was typed ahead is read as well

@@ -57,7 +57,7 @@ from handrail.cli.process_exit import (
     interruptible,
     wake_on_signals,
 )
-from handrail.cli.screen import Screen, format_call, show_traceback
+from handrail.cli.screen import Screen, show_traceback
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import (
     AgentError,
@@ -69,6 +69,7 @@ from handrail.errors import (
     ScriptError,
     StoreError,
 )
+from handrail.readable import format_call
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun, enumerated
 from handrail.session import Session

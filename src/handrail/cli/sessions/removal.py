@@ -18,8 +18,9 @@ from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.options import PAGE, DryRun, StoreOptions, Yes, check_can_ask
 from handrail.cli.screen import Field, Screen
-from handrail.cli.sessions.listing import SessionFilter, find_session, know_conversations, last_used
+from handrail.cli.sessions.listing import SessionFilter
 from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.operations.sessions import find_session, know_conversations, last_used
 from handrail.serde.formatting import count_noun, format_size
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.loading import held_session

@@ -15,24 +15,16 @@ from datetime import datetime
 from itertools import chain, islice
 from operator import attrgetter
 from time import sleep
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
 
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.options import COUNT, FILLED, PAGE, Limit, StoreOptions
-from handrail.cli.screen import (
-    Field,
-    Screen,
-    clean,
-    fields_json,
-    fields_record,
-    format_call,
-    format_duration,
-    format_json,
-    format_when,
-)
-from handrail.cli.sessions.listing import SESSION, StoredSession, find_session, know_conversations
+from handrail.cli.screen import Field, Screen, fields_json, fields_record
+from handrail.cli.sessions.listing import SESSION
 from handrail.errors import SessionError
+from handrail.operations.sessions import StoredSession, find_session, know_conversations
+from handrail.readable import clean, format_json, format_when
 from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session.calls import CallRef, OpenCall
@@ -41,7 +33,6 @@ from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.taint import DELIMITER_SECRET
 from handrail.transcript import (
-    ApprovalWait,
     ConversationId,
     TranscriptBreak,
     TranscriptCall,
@@ -50,6 +41,7 @@ from handrail.transcript import (
     TranscriptReader,
 )
 from handrail.transcript.messages import CallOutcome
+from handrail.transcript.wording import break_text, call_text, outcome_text, speaker_text
 
 _POLL_SECONDS = 0.5
 _MODEL = "assistant"
@@ -57,18 +49,12 @@ _INDENT = 2
 _MOST_OF_DATA, _MOST_OF_REASON, _MOST_OF_CALL = 200, 200, 120
 _LONGEST_SHOWN = 200
 
-_OUTCOMES: Mapping[CallOutcome, tuple[str, str]] = {
-    "ok": ("ok", ""),
-    "refused": ("refused", "red"),
-    "failed": ("failed, rolled back", "red"),
-    "unknown": ("outcome unknown", "bold red"),
-    "unapplied": ("its effect happened, the result is not applied", "bold red"),
-    "running": ("running", "yellow"),
-    "waiting": ("waits for an approval", "yellow"),
-    "answered": ("answered, without a record", ""),
-    "open": ("not carried out", ""),
+_STYLES: Mapping[CallOutcome, str] = {
+    **dict.fromkeys(("refused", "failed"), "red"),
+    **dict.fromkeys(("unknown", "unapplied"), "bold red"),
+    **dict.fromkeys(("running", "waiting"), "yellow"),
 }
-"""Each outcome in words, and its style on a terminal."""
+"""The style of an outcome on a terminal."""
 
 # The outcomes for which the text of the result is shown, because it is the reason.
 _BAD = frozenset[CallOutcome]({"refused", "failed", "unknown", "unapplied"})
@@ -207,7 +193,7 @@ def print_conversation(screen: Screen, items: Iterable[TranscriptItem], *, full:
         if begins and count > 1:
             screen.raw("")
         if isinstance(item, TranscriptBreak):
-            screen.text(_break_text(item), style="dim")
+            screen.text(break_text(item), style="dim")
         elif isinstance(item, TranscriptMessage):
             _print_message(screen, item, full=full)
         else:
@@ -219,10 +205,7 @@ def print_conversation(screen: Screen, items: Iterable[TranscriptItem], *, full:
 
 
 def _print_message(screen: Screen, message: TranscriptMessage, *, full: bool) -> None:
-    speaker = _whose(message.conversation)
-    if message.role != _MODEL:
-        speaker = f"{message.role} to {speaker}" if speaker else message.role
-    screen.text("  ".join(filter(None, (format_when(message.at), clean(speaker or _MODEL)))), style="bold")
+    screen.text("  ".join(filter(None, (format_when(message.at), speaker_text(message)))), style="bold")
     for block in message.blocks:
         text = block.text.strip("\n")
         if block.kind == "data":
@@ -232,15 +215,10 @@ def _print_message(screen: Screen, message: TranscriptMessage, *, full: bool) ->
         screen.text(text, indent=_INDENT, style="dim" if block.kind in {"thinking", "data"} else "")
 
 
-def _whose(conversation: ConversationId) -> str:
-    speaker, name = conversation
-    return f"prompt {name}" if speaker == "prompt" else name
-
-
 def _print_call(screen: Screen, call: TranscriptCall, indent: int, *, full: bool) -> None:
-    outcome, reason = _outcome_text(call), _reason(call, full=full or not screen.out.is_terminal)
-    line = f"{_label(call)} {outcome}{': ' if reason else ''}{reason}"
-    screen.text(clean(line), indent=indent, style=_OUTCOMES[call.outcome][1])
+    outcome, reason = outcome_text(call), _reason(call, full=full or not screen.out.is_terminal)
+    line = f"{call_text(call)} {outcome}{': ' if reason else ''}{reason}"
+    screen.text(clean(line), indent=indent, style=_STYLES.get(call.outcome, ""))
     if full:
         for name, text in (("arguments:", format_json(call.arguments, indent=2)), ("result:", call.content)):
             if text:
@@ -248,27 +226,6 @@ def _print_call(screen: Screen, call: TranscriptCall, indent: int, *, full: bool
                 screen.text(text.strip("\n"), indent=indent + 2 * _INDENT)
     for nested in call.nested:
         _print_call(screen, nested, indent + _INDENT, full=full)
-
-
-def _label(call: TranscriptCall) -> str:
-    arguments: Any = call.arguments
-    if isinstance(arguments, Mapping):
-        return format_call(call.tool, cast("Mapping[str, Any]", arguments))
-    text = "" if arguments is None else format_json(arguments)
-    return f"{call.tool}({shorten(clean(text), _MOST_OF_CALL)})"
-
-
-def _outcome_text(call: TranscriptCall) -> str:
-    wait = "" if call.wait is None else _wait_text(call.wait)
-    outcome = "failed" if call.outcome == "failed" and call.has_effect else _OUTCOMES[call.outcome][0]
-    # One that waits says so once, with since when.
-    parts = [wait if call.outcome == "waiting" and wait else outcome]
-    parts += [f"claimed by {call.owner}"] if call.outcome == "running" and call.owner else []
-    parts += ["replayed"] if call.replayed else []
-    parts += [] if call.seconds is None else [f"{call.seconds:.1f} s"]
-    parts += [] if wait in {"", parts[0]} else [wait]
-    parts += [f"in session {call.child}"] if call.child else []
-    return ", ".join(parts)
 
 
 def _reason(call: TranscriptCall, *, full: bool) -> str:
@@ -282,23 +239,6 @@ def _reason(call: TranscriptCall, *, full: bool) -> str:
         how = f"handrail ledger reconcile {shlex.quote(call.key)} records it" if call.key else ""
         return "; ".join(filter(None, (reason.removesuffix("."), how)))
     return reason if full else shorten(reason, _MOST_OF_REASON)
-
-
-def _wait_text(wait: ApprovalWait) -> str:
-    if wait.approved is None:
-        return "waits for an approval" + ("" if wait.since is None else f" since {format_when(wait.since)}")
-    verdict = "approved" if wait.approved else "denied"
-    if wait.duration is None:
-        return f"{verdict} by {wait.by or 'a person'}"
-    return f"waited {format_duration(wait.duration)} for {wait.by or 'an approval'}: {verdict}"
-
-
-def _break_text(item: TranscriptBreak) -> str:
-    if item.kind == "removed":
-        return f"Removed here: {count_noun(item.count, 'part')} of the conversation."
-    whose = "" if item.conversation is None else _whose(item.conversation)
-    begins = f"The conversation{f' of {whose}' if whose else ''} begins anew"
-    return f"{begins}; not shown again: {count_noun(item.count, 'message')}." if item.count else f"{begins}."
 
 
 def item_json(item: TranscriptItem) -> dict[str, Any]:

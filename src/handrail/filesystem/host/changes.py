@@ -34,14 +34,15 @@ the tree was saved cannot be distinguished from what the program has written, an
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.disk import Root, translate_os_errors
+from handrail.filesystem.disk import Root, read_file, translate_os_errors
 from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
     BeforeImage,
@@ -49,6 +50,7 @@ from handrail.filesystem.host.journal import (
     FileIdentity,
     JournalFile,
     JournalHeader,
+    file_kind,
     temporary_name,
 )
 from handrail.filesystem.host.recovery import TreeRestorer, WholeTree, drop_commit_record
@@ -56,6 +58,7 @@ from handrail.filesystem.paths import ROOT
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
+from handrail.transaction.changes import MOST_COMPARED_BYTES, CallChange, FileContent, file_change
 from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.waiting import check_blocking
 
@@ -179,6 +182,37 @@ class HostChanges:
     def temporary_name(self) -> bytes:
         """The temporary name under which new content is written."""
         return temporary_name(self._open_journal().journal_id)
+
+    def describe(self, snapshot: object) -> Iterator[CallChange]:
+        """What has changed since a snapshot, for people."""
+        images, tree = self._undo.since(snapshot)
+        if tree is not None:
+            yield CallChange("file", ROOT, "@@ a program has run, which may have changed any file @@")
+        for path, image in sorted(images.items()):
+            before, now = self._content_before(image), self._content_now(path)
+            if before != now:
+                yield file_change(path, before, now)
+
+    def _content_before(self, image: BeforeImage) -> FileContent:
+        if image.kind == "file":
+            size = 0 if image.blob_stat is None else image.blob_stat[0]
+            return self._read(image.blob.encode(), self.images.folder, size)
+        return {"nothing": None, "folder": "a folder"}.get(image.kind, _link(image.target))
+
+    def _content_now(self, path: str) -> FileContent:
+        with suppress(FileNotFoundError, NotADirectoryError), self.root.entry(path) as (folder, name):
+            status = self.images.disk.look(name, at=folder)
+            kind = file_kind(status)
+            if status is None or kind == "nothing":
+                return None
+            if kind == "file":
+                return self._read(name, folder, status.st_size)
+            return _link(self.images.disk.target(name, at=folder)) if kind == "symlink" else f"a {kind}"
+        return None
+
+    def _read(self, name: bytes, folder: int, size: int) -> FileContent:
+        content = read_file(name, at=folder, most_bytes=MOST_COMPARED_BYTES) if size <= MOST_COMPARED_BYTES else None
+        return f"{size:,} bytes" if content is None else content
 
     def restore(self, snapshot: object) -> None:
         """Restores a snapshot, as a rollback or by hand."""
@@ -351,3 +385,7 @@ class HostChanges:
             if self._call is None:
                 self._abandon()
             raise
+
+
+def _link(target: bytes) -> str:
+    return f"a link to {os.fsdecode(target)}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -35,6 +36,7 @@ from handrail.filesystem.undo_journal import Snapshot
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.process import require_posix
 from handrail.transaction import Transaction, check_write, current, in_call, is_rolling_back
+from handrail.transaction.changes import MOST_CHANGES, CallChange
 from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.turns import Turn
 from handrail.waiting import check_blocking
@@ -311,6 +313,11 @@ class HostFilesystem:
         """The current state, to be restored; the same snapshot if nothing has changed since the last one."""
         with self._changes.lock:
             return self._changes.snapshot()
+
+    def describe_changes(self, snapshot: object, /, *, committed: bool) -> Iterator[CallChange]:  # noqa: ARG002 - of sessions
+        """The files that have changed since a snapshot; see `handrail.transaction.changes`."""
+        with self._changes.lock:
+            return iter(list(islice(self._changes.describe(snapshot), MOST_CHANGES + 1)))
 
     def restore(self, snapshot: object, /) -> None:
         """Restores a snapshot exactly, including empty folders; snapshots taken later stay valid.

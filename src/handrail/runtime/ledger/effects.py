@@ -167,11 +167,13 @@ class EffectResult(NamedTuple):
         value: the JSON of what the handler returned (`b"null"` for `None`); `None` if it cannot be serialised: the
             effect has happened nevertheless, and a replay says that the value is unavailable.
         exclude_value_from_context: the model sees only the message.
+        why: how a person knows it, for people; empty for what a handler has returned.
     """
 
     message: str
     value: bytes | None = b"null"
     exclude_value_from_context: bool = False
+    why: str = ""
 
 
 class NotApplied(NamedTuple):
@@ -354,7 +356,7 @@ def ended_row(row: EffectRow, finding: OwnerFinding, *, now: datetime, ttl: time
         failed = (row.fence, row.created_at, None, now, now + DAY)
         return EffectRow(*row[:6], "failed", *failed, note=finding.why, arguments=row.arguments)
     times = (row.created_at, None, now, None if ttl is None else now + ttl)
-    return EffectRow(*row[:6], "done", row.fence, *times, *finding, "", row.arguments)
+    return EffectRow(*row[:6], "done", row.fence, *times, *finding, row.arguments)
 
 
 def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:

@@ -168,6 +168,7 @@ class LoadedSession(NamedTuple):
     wait: timedelta
     checkpoint_every: int
     evict: bool
+    record_changes: bool
 
 
 def load_session(
@@ -202,7 +203,16 @@ def load_session(
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
         recorder = SessionRecorder(
-            store, lock, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
+            store,
+            lock,
+            row.head,
+            layouts,
+            covered,
+            uncovered,
+            opening.checkpoint_every,
+            kinds,
+            types,
+            records_changes=opening.record_changes,
         )
         recorder.queue.check_wait = partial(store.check_wait, queued=True)
     # Also for Ctrl-C: the lock would be held until the process ends.

@@ -241,8 +241,11 @@ class SessionStore(UnitStore, Protocol):
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session, if it exists."""
 
-    def sessions(self) -> Iterator[SessionRow]:
-        """All sessions, the newest first."""
+    def sessions(self, *, after: tuple[datetime, str] | None = None) -> Iterator[SessionRow]:
+        """All sessions, the newest first; or those that follow a session in this order: its `created_at`, and its id.
+
+        It need not exist any more.
+        """
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
         """Acquires the right to write to a session; waits for another holder to release it, or evicts it.

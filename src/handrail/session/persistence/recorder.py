@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from handrail.errors import (
     CommitInDoubtError,
     SessionError,
@@ -35,6 +37,7 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.redaction import redacted_logger
+from handrail.serde.formatting import json_line
 from handrail.session.calls import CallRecords, CallRef
 from handrail.session.persistence.protocol import (
     Checkpoint,
@@ -49,8 +52,9 @@ from handrail.session.persistence.protocol import (
     find_index,
 )
 from handrail.session.persistence.stored_types import StoredType, stored_type
-from handrail.session.slices import SliceView, StateSlices, StoredItems, Version, appended, shorten_logs
+from handrail.session.slices import SliceView, StateSlices, StoredItems, Version, Versions, appended, shorten_logs
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
+from handrail.transaction.changes import CallChange, shorten_diff
 from handrail.transaction.commit import Apply, commit_participants, prepare_in_turn
 from handrail.transaction.unit_of_work import Refusal, WriteQueue
 from handrail.waiting import Wait, run_blocking
@@ -122,6 +126,7 @@ class SessionRecorder:
     # How the values of each type are stored. A type that the session has under another name than its own, because its
     # project folder was moved, is in it from the beginning.
     types: dict[type[Any], StoredType]
+    records_changes: bool = True  # whether records of calls have what was changed, for people
     # The unit that adds entries has its turn, until its outcome is known.
     queue: WriteQueue = field(default_factory=WriteQueue)
     closed: str = ""  # why nothing is written any more; empty while something is
@@ -414,6 +419,27 @@ def slice_difference(before: Version[Any] | None, after: Version[Any] | None) ->
             count, come = was - start - same_end, come[start : now - same_end]
     come = come[: now - start]
     return SliceDifference(start, count, come) if count or come else None
+
+
+_OWN = "handrail."  # what Handrail writes for itself says nothing to people
+
+
+def describe_slices(before: Versions, after: Versions) -> Iterator[CallChange]:
+    """The changes of STATE slices from one moment to another, for people."""
+    for kind in {**after, **before}:
+        difference = slice_difference(before.get(kind), after.get(kind))
+        if difference is not None and not stored_type(kind).name.startswith(_OWN):
+            end = difference.start + difference.removed_count
+            items = (("-", SliceView(before.get(kind))[difference.start : end]), ("+", difference.items))
+            lines = (f"{sign}{_item_text(item)}" for sign, part in items for item in part)
+            yield CallChange("slice", stored_type(kind).name, shorten_diff(lines))
+
+
+def _item_text(item: object) -> str:
+    try:
+        return json_line(from_json(stored_type(type(item)).dump_item(item)))
+    except SessionError:  # JSON does not restore it exactly
+        return repr(item)
 
 
 def order_differences(

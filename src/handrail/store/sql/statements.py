@@ -60,6 +60,13 @@ EFFECTS_OF_KEY = f"{_EFFECTS} WHERE key = ?"
 NEXT_EFFECTS = f"{_EFFECTS} WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {ROWS_PER_PAGE}"
 """The page of all effects after a key."""
 
+# Not by an index: only people look at the ledger by age, and one more would cost each claim a write.
+OLDER_EFFECTS = (
+    f"{_EFFECTS} WHERE status {{}} ('done', 'failed') AND (created_at, effect_id) < (?, ?) "
+    f"ORDER BY created_at DESC, effect_id DESC LIMIT {ROWS_PER_PAGE}"
+)
+"""The page of effects that are settled, or not, after one, the newest first; `IN` or `NOT IN` is to be filled in."""
+
 _OPEN = "status <> 'failed' AND applied_at IS NULL"
 # A key of one session has that session as its partition; for the others there is an index on their owner.
 OPEN_EFFECTS_OF_SESSION = (

@@ -118,6 +118,13 @@ class SqlStore(BaseStore):
         pages = self._pages(statements.NEXT_EFFECTS, lambda last: last[:2], ("", ""))
         return (tables.read_effect(columns, self.url) for columns in pages)
 
+    def rows_by_age(self, *, is_settled: bool, after: tuple[datetime, str] | None = None) -> Iterator[EffectRow]:
+        """Returns the rows that are settled, or the others; each as it stood when the iteration came near it."""
+        sql = statements.OLDER_EFFECTS.format("IN" if is_settled else "NOT IN")
+        # The place of a page is the age and the id of the last effect before it.
+        pages = self._pages(sql, lambda last: (last[11], last[2]), _place(after))
+        return (tables.read_effect(columns, self.url) for columns in pages)
+
     def remove_expired(self, now: datetime) -> int:
         """Removes these rows in many transactions; returns how many."""
         return remove_expired(self._database, now)
@@ -150,10 +157,10 @@ class SqlStore(BaseStore):
         rows = self._database.query(statements.GET_SESSION, (session_id,))
         return tables.read_session(rows[0], self.url) if rows else None
 
-    def sessions(self) -> Iterator[SessionRow]:
-        """Returns all sessions, the newest first; each as it stood when the iteration came near it."""
+    def sessions(self, *, after: tuple[datetime, str] | None = None) -> Iterator[SessionRow]:
+        """Returns all sessions, or those that follow one; each as it stood when the iteration came near it."""
         # The place of a page is the age and the id of the last session before it.
-        pages = self._pages(statements.OLDER_SESSIONS, lambda last: (last[3], last[0]), (_LAST, ""))
+        pages = self._pages(statements.OLDER_SESSIONS, lambda last: (last[3], last[0]), _place(after))
         return (tables.read_session(columns, self.url) for columns in pages)
 
     def copy(self, source: str, row: SessionRow) -> bool:
@@ -345,6 +352,10 @@ class SqlStore(BaseStore):
         else:
             self._claims.pop((partition, key), None)
         self.watchers.notify(partition, key, write.row)
+
+
+def _place(after: tuple[datetime, str] | None) -> tuple[int, str]:
+    return (_LAST, "") if after is None else (tables.to_micros(after[0]), after[1])
 
 
 def _range_below(root: str) -> tuple[str, str, str]:

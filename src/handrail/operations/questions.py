@@ -1,4 +1,4 @@
-"""The questions of a store: all that are open, or the one that a command names; and the answers of people to them.
+"""The questions of a store: all that are open, or the one of a call; and the answers of people to them.
 
 A question is open until a person has answered it, a rule has decided since, or its call has a final record. A call that
 waits for other calls, of its handler or of an agent that it has called, is not a question itself.
@@ -12,16 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
 
-from cyclopts import Parameter
-
-from handrail.cli.agents import need_extra
-from handrail.cli.options import MORE_THAN_ZERO
-from handrail.cli.sessions.listing import agent_of_session, find_session, is_named_by, name_call
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
+from handrail.operations import need_extra
+from handrail.operations.sessions import agent_of_session, find_session, is_named_by, name_call
 from handrail.runtime import ToolInvoked
 from handrail.runtime.ledger.records import read_arguments
 from handrail.serde.formatting import shorten
@@ -37,7 +33,7 @@ from handrail.session.open_calls import (
     last_postponed,
     own_items,
 )
-from handrail.session.persistence.loading import known_items, recorded_item
+from handrail.session.persistence.loading import known_items, recorded_item, slice_indexes
 from handrail.session.persistence.protocol import AnswerRow, SessionRow
 from handrail.store import Store
 
@@ -189,41 +185,6 @@ def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[obj
     return (decided,) if grant is None else (grant, decided)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionFilter:
-    """Which open questions are meant; filters are combined with AND.
-
-    Attributes:
-        session: Only those of this session, and of the sessions below it.
-        agent: Only those of this agent, and of the agents that it has called; of a program's own loop, by the tag
-            `agent` of its session.
-        tool: Only those about calls of this tool.
-        older_than: Only those that were asked longer ago, such as 2h or 3d.
-    """
-
-    session: Annotated[str | None, Parameter(metavar="ID")] = None
-    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
-    tool: Annotated[str | None, Parameter(metavar="NAME")] = None
-    older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
-
-    def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
-        """The open questions that fit, the oldest first; `unreadable` gets the unreadable sessions, with reasons."""
-        if self.session is not None:
-            find_session(store, self.session)
-        now = store.now()
-        questions = stored_questions(store, self.session, unreadable)
-        fitting = (item for item in questions if item.answer is None and self._fits(store, item, now))
-        return sorted(fitting, key=attrgetter("asked_at"))
-
-    def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
-        return (
-            self.tool in {None, question.tool}
-            and (self.agent is None or self.agent in agents_asking(store, question))
-            and (self.older_than is None or question.asked_at <= now - self.older_than)
-        )
-
-
 def agents_asking(store: Store, question: StoredQuestion) -> tuple[str, ...]:
     """The agents that called each other, down to the one whose call is asked about; empty if none is known."""
     if question.path:
@@ -243,7 +204,17 @@ def stored_questions(
         session_id: the session in which they are stored, or to which their calls belong; `None` for any.
         unreadable: gets the sessions that are damaged, or of another class, with the reasons; `None` to raise.
     """
-    rows = [row for row in store.sessions() if session_id is None or _is_related(row.session_id, session_id)]
+    rows = (row for row in store.sessions() if session_id is None or _is_related(row.session_id, session_id))
+    return [item for item in questions_in(store, rows, unreadable) if _is_meant(item, session_id)]
+
+
+def questions_in(
+    store: Store, rows: Iterable[SessionRow], unreadable: dict[str, str] | None = None
+) -> list[StoredQuestion]:
+    """The questions that some sessions store; give those above a session, too, where its runs may store theirs.
+
+    `unreadable` is as of `stored_questions`.
+    """
     questions: list[StoredQuestion] = []
     for row in rows:
         try:
@@ -255,7 +226,7 @@ def stored_questions(
     questions = list(_with_rows(store, questions))
     recorded_ones = [item for item in questions if item.is_recorded]
     others = [item for item in questions if not (item.is_recorded or _waits_for_calls(store, item, recorded_ones))]
-    return [item for item in (*recorded_ones, *others) if _is_meant(item, session_id) and not _is_settled(store, item)]
+    return [item for item in (*recorded_ones, *others) if not _is_settled(store, item)]
 
 
 def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
@@ -303,7 +274,8 @@ def _waits_for_calls(store: Store, question: StoredQuestion, others: Sequence[St
 
 def _session_questions(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
     # Only where a session has them: what they need takes a second to be imported.
-    if not any(store.entries(row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS)):
+    records = slice_indexes(store, row).get(_RECORDS_OF_AGENTS)
+    if records is None or not records.runs:
         items = known_items(store, row, lambda kind: kind is PostponedCall)
         yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)
         return

@@ -1,0 +1,63 @@
+"""A session as one HTML file: no network, no server, and the same bytes for the same session.
+
+Style and script are in it, and its policy allows nothing else: they are named by their digests.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import partial
+from hashlib import sha256
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from handrail import __version__
+from handrail.errors import SessionNotFoundError
+from handrail.operations.sessions import is_fork
+from handrail.store import Store
+from handrail.view.live import RunUpdate
+from handrail.view.render import Look, count_outcomes, render, render_part, render_status
+from handrail.view.run_page import RunReader, read_details
+
+
+def asset(name: str) -> str:
+    """The style or the script of pages, as it is."""
+    return (files("handrail.view") / "templates" / name).read_text("utf-8")
+
+
+def inline(text: str) -> Markup:
+    """Style or script of this package, which stands in a page as it is."""
+    return Markup(text)  # noqa: S704 - of this package
+
+
+def export_run(store: Store, session_id: str, *, trace_url: str = "") -> str:
+    """A stored session as a page that needs nothing else.
+
+    Args:
+        store: the store of the session.
+        session_id: the session.
+        trace_url: the address of a span, with `{trace}` and `{span}`, for calls whose traces are known.
+
+    Raises:
+        SessionNotFoundError: there is no such session.
+        StoreError: it cannot be read.
+    """
+    row = store.find(session_id)
+    if row is None:
+        raise SessionNotFoundError(f"{store.url} has no session {session_id!r}", session_id=session_id)
+    style, script = asset("view.css"), asset("view.js")
+    policy = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; base-uri 'none'"
+    source = f"Handrail {__version__}, from {store.url}. Secrets are masked."
+    reader, look = RunReader(store, row), Look(partial(read_details, store), trace_url)
+    parts, open_parts = reader.read(), reader.open_parts()
+    status = render_status(count_outcomes([*parts, *open_parts]), is_held=False)
+    rest = RunUpdate(reader.head, (), Markup().join(render_part(part, look) for part in open_parts), status)
+    shown = (render_part(part, look) for part in parts)
+    text = {"style": inline(style), "script": inline(script), "policy": policy, "source": source}
+    is_forked = row.parent is not None and is_fork(store, row)
+    return render("run.html", row=row, is_fork=is_forked, parts=shown, tail=lambda: rest, **text)
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,242 @@
+"""A stored session as the parts of its page: what was said, and each call with its times and what it has changed.
+
+Nothing here depends on templates. The same session gives the same parts: there is no clock and no chance in them.
+
+| value | from |
+|---|---|
+| messages, calls, outcomes, waits | `handrail.transcript` |
+| changes of slices | the entries of the session (`SliceReplay`) |
+| changes of files, and what was undone | the record of the call (`ToolInvoked.changes`) |
+| effects | the ledger, by `CallDetails` |
+| the session of an agent that a call has asked | that session, by `CallDetails` |
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from pydantic_core import from_json
+
+from handrail.operations.questions import StoredQuestion
+from handrail.serde.formatting import json_line
+from handrail.session.calls import CallRef
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.store import Store
+from handrail.store.protocol import EffectRow
+from handrail.transaction.changes import CallChange, shorten_diff
+from handrail.transcript import TranscriptBreak, TranscriptCall, TranscriptItem, TranscriptMessage, TranscriptReader
+
+Phase: TypeAlias = Literal["turn", "approval", "handler", "commit"]
+"""What a call does in a part of its time; `"commit"` is all that is neither of the others."""
+
+_PAGE_ENTRIES: Final = 1_000
+_OWN: Final = "handrail."  # what Handrail writes for itself
+
+
+class PhaseBar(NamedTuple):
+    """A part of the time of a call: from `left` on, so `wide`, in percent of the time of the calls beside it."""
+
+    phase: Phase
+    seconds: float
+    left: float
+    wide: float
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A call as its row shows it.
+
+    Attributes:
+        call: the call.
+        session_id: the session that has it.
+        bars: its time, beside the calls of the same reply.
+        changes: what it has changed, or what was undone.
+        nested: the calls that its handler has made.
+    """
+
+    call: TranscriptCall
+    session_id: str
+    bars: Sequence[PhaseBar] = ()
+    changes: Sequence[CallChange] = ()
+    nested: Sequence[CallView] = ()
+
+    @property
+    def id(self) -> str:
+        """Names it on a page, and in the address of its own."""
+        return f"{self.session_id}/{self.call.call.key}"
+
+    @property
+    def is_undone(self) -> bool:
+        """True if its changes were rolled back."""
+        return self.call.outcome not in {"ok", "answered"}
+
+
+PagePart: TypeAlias = TranscriptMessage | TranscriptBreak | Sequence[CallView]
+"""A part of a page: a message, a break, or the calls of a reply, which may have run side by side."""
+
+
+class SliceReplay:
+    """The STATE slices of a session up to an entry, as JSON, and what each call has changed in them."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, list[str]] = {}
+        self._changes: defaultdict[CallRef, list[CallChange]] = defaultdict(list)
+
+    def add(self, entries: Iterable[SessionEntry]) -> None:
+        """Replays entries, in their order."""
+        for entry in entries:
+            if entry.role != "state" or entry.type_name.startswith(_OWN):
+                continue
+            slices = self._slices.setdefault(entry.type_name, [])
+            end, items = entry.start + entry.removed, [json_line(item) for item in from_json(entry.items)]
+            before, slices[entry.start : end] = slices[entry.start : end], items
+            if entry.call_id:
+                lines = (*(f"-{item}" for item in before), *(f"+{item}" for item in items))
+                call = CallRef(entry.reply or None, entry.call_id)
+                self._changes[call].append(CallChange("slice", entry.type_name, shorten_diff(lines)))
+
+    @property
+    def changes(self) -> Mapping[CallRef, list[CallChange]]:
+        """The changes of each call, by its identity as the store has it."""
+        return self._changes
+
+
+class RunReader:
+    """Reads a stored session as the parts of its page, and continues where it has stopped.
+
+    Attributes:
+        row: the session, when it was read last.
+        head: the number of the newest entry that was read.
+    """
+
+    def __init__(self, store: Store, row: SessionRow) -> None:
+        self.row: SessionRow = row
+        self.head: int = 0
+        self._store = store
+        self._reader = TranscriptReader(store, row.session_id)
+        self._replay = SliceReplay()
+
+    def read(self, until: int | None = None) -> Sequence[PagePart]:
+        """The parts that were added since, as far as nothing will change them; of the entries up to `until`.
+
+        Raises:
+            StoreError: the session cannot be read.
+            UnknownTypeError: it has entries of a newer version.
+        """
+        self.row = self._store.find(self.row.session_id) or self.row
+        end = self.row.head if until is None else min(until, self.row.head)
+        for after in range(self.head, end, _PAGE_ENTRIES):
+            self._replay.add(
+                self._store.entries(self.row.session_id, after=after, until=min(after + _PAGE_ENTRIES, end))
+            )
+        self.head = max(self.head, end)
+        return [*self._parts(self._reader.read(following=True, until=end))]
+
+    def open_parts(self) -> Sequence[PagePart]:
+        """The parts after those, as they stand now."""
+        return [*self._parts(self._reader.unfinished())]
+
+    def _parts(self, items: Iterable[TranscriptItem]) -> Iterator[PagePart]:
+        def reply(item: TranscriptItem) -> object:
+            return (item.call.reply, item.conversation) if isinstance(item, TranscriptCall) else id(item)
+
+        for _, group in groupby([*items], reply):
+            first, *rest = group
+            if isinstance(first, TranscriptMessage) and not first.blocks:  # it has calls alone
+                continue
+            if isinstance(first, TranscriptCall):
+                yield self._show_calls([first, *(one for one in rest if isinstance(one, TranscriptCall))])
+            else:
+                yield first
+
+    def _show_calls(self, calls: Sequence[TranscriptCall]) -> list[CallView]:
+        spans = [span for call in calls for one in (call, *call.nested) if (span := _span(one)) is not None]
+        window = (min(begin for begin, _ in spans), max(end for _, end in spans)) if spans else None
+        return [_show_call(self.row.session_id, call, window, self._replay.changes) for call in calls]
+
+
+class CallDetails(NamedTuple):
+    """What is read of a call when it is opened.
+
+    Attributes:
+        effect: its effect in the ledger, if it has one.
+        parts: the session of the agent that it has asked.
+        question: the open question about it, if the page lets a person answer it.
+    """
+
+    effect: EffectRow | None = None
+    parts: Sequence[PagePart] = ()
+    question: StoredQuestion | None = None
+
+
+def read_details(store: Store, view: CallView) -> CallDetails:
+    """Reads the effect and the child session of a call.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    key, child = view.call.effect_key or view.call.key, view.call.child
+    rows = store.rows(key) if key else ()
+    effect = next((row for row in rows if row.partition in {"", view.session_id}), None)
+    row = store.find(child) if child else None
+    return CallDetails(effect, () if row is None else read_all(store, row))
+
+
+def read_all(store: Store, row: SessionRow) -> Sequence[PagePart]:
+    """All parts of a session, the open ones too.
+
+    Raises:
+        StoreError: it cannot be read.
+        UnknownTypeError: it has entries of a newer version.
+    """
+    reader = RunReader(store, row)
+    return [*reader.read(), *reader.open_parts()]
+
+
+def calls_in(parts: Iterable[PagePart]) -> Iterator[CallView]:
+    """The calls of some parts, and those of their handlers."""
+    for part in parts:
+        if isinstance(part, Sequence):
+            for view in part:
+                yield view
+                yield from calls_in([view.nested])
+
+
+def _show_call(
+    session_id: str,
+    call: TranscriptCall,
+    window: tuple[datetime, datetime] | None,
+    slices: Mapping[CallRef, Sequence[CallChange]],
+) -> CallView:
+    nested = [_show_call(session_id, one, window, slices) for one in call.nested]
+    changes = (*slices.get(call.call.storable, ()), *call.changes)
+    return CallView(call, session_id, _bars(call, window), changes, nested)
+
+
+def _span(call: TranscriptCall) -> tuple[datetime, datetime] | None:
+    return None if call.at is None else (call.at - timedelta(seconds=call.seconds or 0), call.at)
+
+
+def _bars(call: TranscriptCall, window: tuple[datetime, datetime] | None) -> list[PhaseBar]:
+    span = _span(call)
+    if span is None or window is None:
+        return []
+    whole = (window[1] - window[0]).total_seconds() or 1e-9
+    parts: list[tuple[Phase, float]] = [
+        ("turn", call.turn_seconds),
+        ("approval", call.approval_seconds),
+        ("handler", call.handler_seconds or 0.0),
+    ]
+    parts.append(("commit", max((call.seconds or 0.0) - sum(seconds for _, seconds in parts), 0.0)))
+    bars, left = list[PhaseBar](), 100 * (span[0] - window[0]).total_seconds() / whole
+    for phase, seconds in parts:
+        wide = 100 * seconds / whole
+        if seconds:
+            bars.append(PhaseBar(phase, seconds, round(left, 3), round(wide, 3)))
+        left += wide
+    return bars
