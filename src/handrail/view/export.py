@@ -53,10 +53,10 @@ def export_run(store: Store, session_id: str, *, trace_url: str = "") -> str:
     parts, open_parts = reader.read(), reader.open_parts()
     status = render_status(count_outcomes([*parts, *open_parts]), is_held=False)
     rest = RunUpdate(reader.head, (), Markup().join(render_part(part, look) for part in open_parts), status)
-    shown = (render_part(part, look) for part in parts)
+    rows = (render_part(part, look) for part in parts)
     text = {"style": inline(style), "script": inline(script), "policy": policy, "source": source}
     is_forked = row.parent is not None and is_fork(store, row)
-    return render("run.html", row=row, is_fork=is_forked, parts=shown, tail=lambda: rest, **text)
+    return render("run.html", row=row, is_fork=is_forked, parts=rows, tail=lambda: rest, **text)
 
 
 def _source(text: str) -> str:

@@ -121,10 +121,10 @@ def read_session_page(store: Store, *, state: str = "", text: str = "", after: s
     """
     if state and state not in SESSION_STATES:
         raise InvalidListError(f"state is one of {', '.join(SESSION_STATES)}")
-    place, held = _read_place(after), store.held_sessions()
+    place, in_use = _read_place(after), store.held_sessions()
     rows: Iterable[SessionRow] = store.sessions(after=place)
     if state == "running":
-        rows = _by_age(store, held, place)
+        rows = _by_age(store, in_use, place)
     elif state == "unknown":
         rows = _by_age(store, _unknown_sessions(store), place)
     if text and (exact := store.find(text)) is not None:  # it comes first, however old it is
@@ -132,7 +132,7 @@ def read_session_page(store: Store, *, state: str = "", text: str = "", after: s
         rows = others if place else chain([exact], others)
 
     def read(row: SessionRow) -> SessionLine | None:
-        line = _read_line(store, row, held, state)
+        line = _read_line(store, row, in_use, state)
         texts = (row.session_id, line.agent, *row.tags, *row.tags.values())
         return line if (not state or state in line.states) and _has_text(text, texts) else None
 
@@ -151,8 +151,8 @@ def _unknown_sessions(store: Store) -> set[str]:
     return {view.row.partition or view.row.owner.session_id for view in views if view.state in MAY_HAVE_HAPPENED}
 
 
-def _read_line(store: Store, row: SessionRow, held: frozenset[str], filter_state: str) -> SessionLine:
-    is_held = row.session_id in held
+def _read_line(store: Store, row: SessionRow, in_use: frozenset[str], filter_state: str) -> SessionLine:
+    is_held = row.session_id in in_use
     tests: dict[ListedState, Callable[[], bool]] = {
         "running": lambda: is_held,
         "waiting": lambda: any(question.answer is None for question in questions_about(store, row)),

@@ -233,10 +233,10 @@ def _bars(call: TranscriptCall, window: tuple[datetime, datetime] | None) -> lis
         ("handler", call.handler_seconds or 0.0),
     ]
     parts.append(("commit", max((call.seconds or 0.0) - sum(seconds for _, seconds in parts), 0.0)))
-    bars, left = list[PhaseBar](), 100 * (span[0] - window[0]).total_seconds() / whole
+    bars, start = list[PhaseBar](), 100 * (span[0] - window[0]).total_seconds() / whole
     for phase, seconds in parts:
         wide = 100 * seconds / whole
         if seconds:
-            bars.append(PhaseBar(phase, seconds, round(left, 3), round(wide, 3)))
-        left += wide
+            bars.append(PhaseBar(phase, seconds, round(start, 3), round(wide, 3)))
+        start += wide
     return bars
