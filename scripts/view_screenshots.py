@@ -8,6 +8,7 @@ window or reports an error, or if a picture of the docs is too large.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import sys
 import threading
@@ -127,6 +128,7 @@ def _opened(
     page.on("console", lambda message: faults.append(message.text))
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(f"{pages.base}/{view.path}{'&' if '?' in view.path else '?'}token={pages.token}")
+    page.wait_for_url(re.compile("^(?!.*token=)"))
     _prepare(page, name, view)
     if page.evaluate("document.documentElement.scrollWidth") > width:
         faults.append("is wider than its window")

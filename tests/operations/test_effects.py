@@ -8,6 +8,7 @@ import pytest
 
 from handrail.operations.effects import EffectView
 from handrail.store import EffectRow
+from handrail.store.protocol import with_proof
 from tests.cli.desk import HOUR, effect
 from tests.wording import Wording
 
@@ -27,6 +28,12 @@ def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state
     """An effect whose lease has passed is lapsed, one whose time is up expired."""
     shown = EffectView(row, NOW)
     assert (shown.state, shown.term) == (state, wording)
+
+
+def test_lease_of_a_process_that_has_ended_has_expired_when_it_did() -> None:
+    """Not when it is looked at, however late that is."""
+    row = effect("k", "running", NOW, lease_until=NOW - HOUR)
+    assert EffectView(with_proof(row, False, NOW), NOW).term == "lease expired 60 min ago"
 
 
 VALUES = [

@@ -146,7 +146,7 @@ def test_what_cannot_be_described_fails_no_call(store: Store, caplog: pytest.Log
 
 
 def test_many_changes_are_bounded(store: Store) -> None:
-    """The rest is left out."""
+    """A last one says that there are more."""
     files = InMemoryFilesystem()
 
     @tool
@@ -158,7 +158,9 @@ def test_many_changes_are_bounded(store: Store) -> None:
 
     with store.session("desk") as session:
         ToolExecutor([write_many], session=session).execute(ToolCall("c", "write_many", {}))
-        assert len(recorded(session) or ()) == MOST_CHANGES
+        changes = recorded(session) or ()
+        assert len(changes) == MOST_CHANGES + 1
+        assert changes[-1] == CallChange("file", "…", f"@@ more than {MOST_CHANGES} changes @@")
 
 
 LONG = "".join(f"line {number}\n" for number in range(900)).encode()

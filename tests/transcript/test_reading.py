@@ -201,6 +201,25 @@ def test_the_newest_record_of_a_call_counts(is_asked: bool) -> None:
     assert (call.outcome, [each.arguments for each in call.nested]) == ("ok", [{"order": "A-2"}])
 
 
+@pytest.mark.parametrize("fails, outcomes", [("a", ["undone", "ok", "undone"]), ("n", ["failed", "ok", "undone"])])
+def test_calls_within_one_that_was_rolled_back_were_too(fails: str, outcomes: list[str]) -> None:
+    """But for effects, which stay; a call in the middle takes those within it alone."""
+    top = CallRef("r1", "a")
+    inner, paid = (CallRef.nested(top, name) for name in "np")
+    records = {
+        ref: _record(ToolCall(ref.call_id, "outer"), ref.reply or "")
+        for ref in (inner, paid, CallRef.nested(inner, "m"), top)
+    }
+    records[paid] = replace(records[paid], effect_key="call:p")
+    failed = inner if fails == "n" else top
+    records[failed] = replace(records[failed], result=ToolResult.error("no"))
+    with stores.open("memory:") as store:
+        _append(store, "s", _entries(iter(records.values())))
+        (call,) = read_items(store, "s")
+    assert isinstance(call, TranscriptCall)
+    assert [each.outcome for each in call.nested] == outcomes
+
+
 def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
     """In the order asked; their answers are not shown again, and a session that was deleted adds nothing."""
     calls = at_desk.request(("pay", order("A-1")), ("doubt", order("A-2")), ("pay", order("A-3")), text="I pay.")

@@ -121,7 +121,7 @@ class RefundDesk:
         self.session.dispatcher.subscribe(ToolInvoked, self._count)
 
     def say(self, text: str, role: str = "user") -> None:
-        """Somebody says something, some seconds later."""
+        """A user or the model says something, some seconds later."""
         self.pass_time(4_000)
         self.conversation.append({"role": role, "content": text})
 

@@ -166,18 +166,32 @@ def test_effect_is_settled(client: TestClient, store: Store, outcome: str, statu
 
 
 def test_effect_is_settled_in_the_details_of_its_call(client: TestClient, store: Store, wording: Wording) -> None:
-    """And the run is shown again after that."""
+    """And the run is shown again after that; the call says what is known by now."""
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         raise EffectUncertain("the bank has not answered")
 
     with Session.open(store, "s") as session:
         executor(tool("pay", pay, effect="external"), session=session).execute(call("pay"), reply="r1")
-    (form,) = see(client, "/call?session=s&call=s%2Fr1%2Fcall-1&part=1").forms
+    address = "/call?session=s&call=s%2Fr1%2Fcall-1"
+    (form,) = see(client, f"{address}&part=1").forms
     answer = send(client, form, **FINDING | {"outcome": "not happened", "why": ""})
     assert (answer.status_code, answer.headers["location"]) == (303, "/run?session=s#s/r1/call-1")
     (row,) = store.rows()
     assert (row.status, row.note) == ("failed", wording)
+    assert see(client, address).words.partition("Since then ")[2].partition(" Effect key ")[0] == wording
+    assert "when it ended: the bank has not answered" in see(client, "/run?session=s").words
+
+
+def test_effect_of_another_call_says_so(client: TestClient, store: Store) -> None:
+    """The second of two calls has the result of the first."""
+    with Session.open(store, "s") as session:
+        pay = executor(tool("pay", effect="external", idempotency=True), session=session)
+        for reply in ("r1", "r2"):
+            pay.execute(call("pay"), reply=reply)
+    words = [see(client, f"/call?session=s&call=s%2F{reply}%2Fcall-1").words for reply in ("r1", "r2")]
+    assert "owner this call" in words[0]
+    assert "owner another call: r1/call-1 in s" in words[1]
 
 
 def test_effect_that_was_settled_meanwhile_is_shown_as_it_is(

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
 from itertools import product
 from pathlib import Path
 from urllib.parse import quote
@@ -78,11 +79,17 @@ def test_names_of_this_machine_are_answered(pages: ServedPages, host: str) -> No
 # --------------------------------------------------------------------------------------------------------------- tokens
 
 
+def next_address(answer: Answer) -> str:
+    """The address to which a page leads at once, and the only one of its links."""
+    (address,) = {*re.findall(r'(?:<a href="|content="0;url=)([^"]*)"', answer.body)}
+    return unescape(address)
+
+
 def test_token_is_exchanged_for_a_cookie(pages: ServedPages) -> None:
     """No script reads it, no other site has it sent, its name has the port; the address is without the token."""
     answer = send(pages, f"/run?session={quote('a b&c')}&token={pages.token}&x=1", cookie="")
-    assert (answer.status, answer.headers["location"]) == (303, "/run?session=a+b%26c&x=1")
-    assert pages.token not in answer.headers["location"] + answer.body
+    assert (answer.status, next_address(answer)) == (200, "/run?session=a+b%26c&x=1")
+    assert pages.token not in answer.body
     (cookie,) = answer.cookies
     value, *attributes = cookie.split("; ")
     assert value == f"handrail-{pages.port}={pages.token}"
@@ -92,11 +99,11 @@ def test_token_is_exchanged_for_a_cookie(pages: ServedPages) -> None:
 
 def test_address_with_the_token_leads_to_this_server_alone(pages: ServedPages) -> None:
     """Two slashes at the beginning of a path would name another server."""
-    for path in ("//evil.example/", "/\\evil.example", "///evil.example/x"):
+    for path in ("//evil.example/", "/\\evil.example", "///evil.example/x", '/">evil'):
         answer = send(pages, f"{path}?token={pages.token}", cookie="")
-        assert answer.status == 303
-        assert answer.headers["location"].startswith("/")
-        assert answer.headers["location"][1:2] not in {"/", "\\"}
+        assert answer.status == 200
+        assert next_address(answer).startswith("/")
+        assert next_address(answer)[1:2] not in {"/", "\\"}
 
 
 @pytest.mark.parametrize("way", ["none", "wrong", "empty", "longer", "other port", "not ASCII"])
@@ -221,6 +228,7 @@ def test_each_answer_has_the_headers_that_protect_it(
     assert "access-control-allow-origin" not in answer.headers
 
 
+@pytest.mark.short(0)
 def test_failure_of_the_store_is_explained(tmp_path: Path) -> None:
     """Without a traceback, and with the same headers."""
     url = f"sqlite:///{tmp_path}/desk.db"
@@ -235,10 +243,9 @@ def test_failure_of_the_store_is_explained(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- the process
 
 
-def test_viewers_of_one_session_all_see_what_comes(tmp_path: Path) -> None:
+def test_viewers_of_one_session_all_see_what_comes(pages: ServedPages, url: str) -> None:
     """Twenty browsers on one store; it is read once for all of them."""
-    url = f"sqlite:///{tmp_path}/desk.db"
-    with stores.open(url) as store, Session.open(store, "busy") as session, served_pages(url) as pages:
+    with stores.open(url) as store, Session.open(store, "busy") as session:
         door = executor(tool("scribble", scribble), session=session)
         with ThreadPoolExecutor(20) as viewers:
             followed = [viewers.submit(_follow, pages, "busy", b"last") for _ in range(20)]

@@ -62,7 +62,7 @@ def pay(text: str) -> str:
 
 @tool(effect="external")
 def hold(text: str) -> str:
-    """Take as long as nobody says that it is to end."""
+    """Take until the next line says that it is to end."""
     say("begun")
     return f"{sys.stdin.readline().strip()} of {text}"
 

@@ -375,7 +375,7 @@ def with_proof(row: EffectRow, lives: bool | None, now: datetime) -> EffectRow: 
     if lives:
         return row if row.lease_until > now else row._replace(lease_until=now + _NEXT_PROOF)
     note = f"the process of its owner ({str(row.owner) or 'unnamed'}) has ended"
-    return row._replace(lease_until=now, note=note)
+    return row._replace(lease_until=min(row.lease_until, now), note=note)
 
 
 def prove_owner(store: LedgerStore, row: EffectRow, now: datetime) -> EffectRow:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from handrail.transaction.transaction import Transaction
 
 MOST_CHANGES: Final = 50
-"""How many changes of a call are described; the rest is left out."""
+"""How many changes of a call are described; one more says that there are others."""
 
 MOST_COMPARED_BYTES: Final = 65_536
 """The most bytes of a file whose lines are compared; of a longer one the size is said."""
@@ -78,8 +78,10 @@ def collect_changes(
             changes += () if describe is None else islice(describe(snapshot, committed=committed), MOST_CHANGES + 1)
         except Exception:  # noqa: BLE001 - logged; the call is not at fault
             _log.exception("the changes of %s could not be described", transaction.tool)
+    if len(changes) > MOST_CHANGES:  # to count them, all files would be compared
+        changes[MOST_CHANGES:] = [changes[-1]._replace(name="…", diff=f"@@ more than {MOST_CHANGES} changes @@")]
     hide = redacted if secrets is None else secrets.join(current_redaction())
-    return tuple(change._replace(diff=hide(change.diff)) for change in changes[:MOST_CHANGES]) or None
+    return tuple(change._replace(diff=hide(change.diff)) for change in changes) or None
 
 
 def has_files(transaction: Transaction) -> bool:

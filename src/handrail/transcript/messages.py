@@ -36,7 +36,7 @@ BlockKind: TypeAlias = Literal["text", "thinking", "refusal", "data"]
 """The kind of a block: text, the reasoning of the model, its refusal to answer, or JSON of another form."""
 
 CallOutcome: TypeAlias = Literal[
-    "ok", "refused", "failed", "unknown", "unapplied", "running", "waiting", "answered", "open"
+    "ok", "refused", "failed", "undone", "unknown", "unapplied", "running", "waiting", "answered", "open"
 ]
 """The outcome of a call.
 
@@ -45,6 +45,7 @@ CallOutcome: TypeAlias = Literal[
 | `"ok"` | it succeeded |
 | `"refused"` | it failed before its handler was started |
 | `"failed"` | it failed later, and was rolled back |
+| `"undone"` | it succeeded, and was rolled back with its caller |
 | `"unknown"` | its effect may have happened |
 | `"unapplied"` | its effect has happened, and the session has not applied the result |
 | `"running"` | a process has claimed its effect |

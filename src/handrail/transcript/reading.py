@@ -60,9 +60,6 @@ from handrail.transcript.messages import (
 # ------------------------------------------------------------------------------------------------ the outcomes of calls
 
 
-_LATER = "later"
-
-
 class CallReport(NamedTuple):
     """The record of a call; `final` if the same call is answered from it, `denied` if no approval was given."""
 
@@ -138,7 +135,7 @@ def approval_notes(item: Mapping[str, Any]) -> Iterable[ApprovalNote]:
     question: Mapping[str, Any] = call if decision is not None else item.get("question") or {}
     asks: tuple[str, ...] = tuple(question.get("asks", ()))
     if decision is not None:
-        approved = None if decision["verdict"] == _LATER else decision["verdict"] == "allow"
+        approved = None if decision["verdict"] == "later" else decision["verdict"] == "allow"
         by, is_person = decision.get("answered_by", ""), decision["by"] == "person"
         words = (*asks, f"{decision['by']}: {decision.get('reason', '')}")
         yield note._replace(approved=approved, by=by, is_person=is_person, words=words)
@@ -189,6 +186,8 @@ class PendingCall:
         record = self.call if self.record is None else self.record.call
         wait = self._wait() if self.notes else None
         decisions = dict.fromkeys(chain(record.decisions, *(note.words for note in self.notes)))
+        nested = self.nested.values()
+        failed = {one.call for one in (record, *nested) if one.outcome == "failed"}
         return replace(
             record,
             conversation=self.call.conversation,
@@ -199,7 +198,7 @@ class PendingCall:
             wait=wait,
             owner="" if claim is None else claim.owner,
             key="" if claim is None else claim.key or "",
-            nested=tuple(self.nested.values()),
+            nested=tuple(replace(one, outcome="undone") if _is_undone(one, failed) else one for one in nested),
             # The record says of an answer that was stored first whether it was a yes.
             decisions=tuple(one for one in decisions if not any(other.endswith(f": {one}") for other in decisions)),
         )
@@ -326,7 +325,7 @@ class TranscriptReader:
             for note in self._decode(entry, approval_notes):
                 # Those of child sessions are noted here, too; a fork has the notes of the session it was made from.
                 is_own = not note.session_id.startswith(f"{self._session_id}/")
-                if is_own and (call := self._find(_outermost(note.ref))) is not None:
+                if is_own and (call := self._find(note.ref.outermost)) is not None:
                     call.notes.append(note)
 
     def _decode(
@@ -349,7 +348,7 @@ class TranscriptReader:
             for entry in self._store.entries(row.parent, type_name=_APPROVAL_TYPE):
                 for note in self._decode(entry, approval_notes, row.parent):
                     if note.session_id == self._session_id and (note.is_person or note.approved is None):
-                        notes[_outermost(note.ref)].append(note)
+                        notes[note.ref.outermost].append(note)
             row = self._store.find(row.parent)
         return notes
 
@@ -425,7 +424,7 @@ class TranscriptReader:
 
     def _add_report(self, report: CallReport) -> None:
         ref = report.call.call
-        root = _outermost(ref)
+        root = ref.outermost
         if (call := self._find(root)) is None:
             call = self._alone[root] = PendingCall(TranscriptCall(call=root, tool=""))
             self._queue.append(call)
@@ -440,9 +439,8 @@ class TranscriptReader:
 
     @staticmethod
     def _close(*several: Iterable[PendingCall]) -> None:
-        for calls in several:
-            for call in calls:
-                call.is_closed = True
+        for call in chain(*several):
+            call.is_closed = True
 
     def _take_items(self, *, following: bool = False) -> Iterator[TranscriptItem]:
         while self._queue:
@@ -465,9 +463,7 @@ class TranscriptReader:
 
     def _report(self, open_call: PendingCall) -> Iterator[TranscriptCall]:
         call = open_call.report(self._claims.get(open_call.call.call.storable))
-        nested = tuple(
-            replace(inner, conversation=call.conversation, child=self._child(inner)) for inner in call.nested
-        )
+        nested = tuple(replace(one, conversation=call.conversation, child=self._child(one)) for one in call.nested)
         # Of a call that was cut off, only those of its handler may be recorded.
         yield from (replace(call, child=self._child(call), nested=nested),) if call.tool else nested
 
@@ -487,7 +483,6 @@ def _with_lease(claim: OpenCall, now: datetime) -> OpenCall:
     return claim._replace(state="unknown") if lapses else claim
 
 
-def _outermost(ref: CallRef) -> CallRef:
-    for ancestor in ref.ancestors:
-        ref = ancestor
-    return ref
+def _is_undone(call: TranscriptCall, failed: set[CallRef]) -> bool:
+    # An effect stays.
+    return call.outcome == "ok" and not call.has_effect and not failed.isdisjoint(call.call.ancestors)

@@ -20,6 +20,7 @@ OUTCOMES: Final[Mapping[CallOutcome, str]] = {
     "ok": "ok",
     "refused": "refused",
     "failed": "failed, rolled back",
+    "undone": "rolled back with its caller",
     "unknown": "outcome unknown",
     "unapplied": "its effect happened, the result is not applied",
     "running": "running",

@@ -52,7 +52,7 @@ def export_run(store: Store, session_id: str, *, trace_url: str = "") -> str:
     reader, look = RunReader(store, row), Look(partial(read_details, store), trace_url)
     parts, open_parts = reader.read(), reader.open_parts()
     status = render_status(count_outcomes([*parts, *open_parts]), is_held=False)
-    rest = RunUpdate(reader.head, (), Markup().join(render_part(part, look) for part in open_parts), status)
+    rest = RunUpdate(0, (), Markup().join(render_part(part, look) for part in open_parts), status)
     rows = (render_part(part, look) for part in parts)
     text = {"style": inline(style), "script": inline(script), "policy": policy, "source": source}
     is_forked = row.parent is not None and is_fork(store, row)

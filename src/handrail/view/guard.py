@@ -9,8 +9,9 @@ In this order, for each request; the first that fails answers it:
 | a `POST` comes from a page of this server | another site may have the browser send a form (CSRF) | 403 |
 
 The token is in the address once: it is exchanged for a cookie, and the address is replaced by the same without it. A
-cookie is not bound to a port, so its name has the port. Each answer has headers that let a page run no script but its
-own, stand in no frame, and stay in no cache.
+page does that, and no redirect: after a click on a page of another site, a browser sends no such cookie where a
+redirect leads. A cookie is not bound to a port, so its name has the port. Each answer has headers that let a page run
+no script but its own, stand in no frame, and stay in no cache.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from hmac import compare_digest, digest
+from html import escape
 from secrets import token_bytes, token_urlsafe
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 _HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HEADERS: Final[Mapping[str, str]] = {
@@ -40,6 +42,11 @@ _HEADERS: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
 }
 _PARAMETER: Final = "token"
+_ENTRANCE: Final = """\
+<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Handrail</title><link rel="icon" href="/static/icon.svg">
+<meta http-equiv="refresh" content="0;url={0}"></head><body><a href="{0}">Handrail</a></body></html>
+"""
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
@@ -91,7 +98,7 @@ class Guard:
         if _host(request.headers) not in _HOSTS:
             return PlainTextResponse("This server answers to localhost alone.", 421)
         if (given := request.query_params.get(_PARAMETER)) is not None and self._is_token(given):
-            answer = RedirectResponse(_without_token(request), 303)
+            answer = HTMLResponse(_ENTRANCE.format(escape(_without_token(request))))
             answer.set_cookie(self._cookie, self.token, httponly=True, samesite="strict", path="/")
             return answer
         if not self._is_token(request.cookies.get(self._cookie, "")):
@@ -112,7 +119,7 @@ def _host(headers: Headers) -> str:
 def _without_token(request: Request) -> str:
     # One slash alone, because two would lead to the server that the path names.
     rest = [(name, value) for name, value in request.query_params.multi_items() if name != _PARAMETER]
-    return f"/{request.url.path.lstrip('/')}{'?' if rest else ''}{urlencode(rest)}"
+    return f"/{quote(request.url.path.lstrip('/'))}{'?' if rest else ''}{urlencode(rest)}"
 
 
 def _is_own_form(headers: Headers) -> bool:

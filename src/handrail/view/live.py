@@ -1,23 +1,30 @@
-"""Sessions while they run. What was read of one is kept, so that one reading serves all who look at it."""
+"""Sessions while they run. What was read of one is kept, so that one reading serves all who look at it.
+
+The messages, breaks and calls of a session have an order that does not depend on when they are read. A browser is at a
+place in it: the number of those that it has.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from handrail.errors import SessionNotFoundError
+from handrail.errors import HandrailError, SessionNotFoundError
+from handrail.redaction import redacted
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.transcript.messages import CallOutcome
 from handrail.view.render import count_outcomes, render_part, render_status
-from handrail.view.run_page import CallView, RunReader, calls_in
+from handrail.view.run_page import CallView, PagePart, RunReader, calls_in
 
 _STEP: Final = 500  # entries that are read before what they say is sent
 _SHORTEST_PAUSE: Final = 0.5  # seconds between two looks at a store
@@ -25,9 +32,9 @@ _MOST_RUNS: Final = 16
 
 
 class RunUpdate(NamedTuple):
-    """What has come to a session: parts, what may still change, and the number of the newest entry."""
+    """What has come to a session: parts, the place after them, and what may still change."""
 
-    head: int
+    place: int
     parts: tuple[Markup, ...]
     open_parts: Markup
     status: Markup
@@ -35,8 +42,19 @@ class RunUpdate(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    head: int
+    place: int  # after it
+    part: PagePart
     html: Markup
+
+    def after(self, place: int) -> Markup:
+        """What of it a browser does not have that is at a place before its end."""
+        if isinstance(self.part, Sequence) and (missing := self.place - place) < len(self.part):
+            return render_part(self.part[-missing:])
+        return self.html
+
+
+def _count(part: PagePart) -> int:
+    return len(part) if isinstance(part, Sequence) else 1
 
 
 class LiveRun:
@@ -44,16 +62,20 @@ class LiveRun:
 
     def __init__(self, store: Store, row: SessionRow) -> None:
         self._store = store
-        self._reader = RunReader(store, row)
         self._lock = threading.Lock()
-        self._parts: list[_Part] = []
         self._open_parts = Markup()
-        self._calls: dict[str, CallView] = {}
         self._open_calls: dict[str, CallView] = {}
-        self._outcomes: Counter[CallOutcome] = Counter()
         self._open_outcomes: Counter[CallOutcome] = Counter()
         self._looked_at = 0.0
         self.created_at: datetime = row.created_at  # another session may get its id later
+        self._start(row)
+
+    def _start(self, row: SessionRow) -> None:
+        self._reader = RunReader(self._store, row)
+        self._parts: list[_Part] = []
+        self._calls: dict[str, CallView] = {}
+        self._outcomes: Counter[CallOutcome] = Counter()
+        self.place: int = 0  # after the parts that were read
 
     @property
     def row(self) -> SessionRow:
@@ -73,18 +95,23 @@ class LiveRun:
             return parts, None if parts else self._update(())
 
     def update(self, after: int) -> RunUpdate:
-        """What has come after an entry; the store is looked at once in a while."""
+        """What has come after a place; the store is looked at once in a while.
+
+        Raises:
+            SessionNotFoundError: the session was deleted.
+            StoreError: it cannot be read.
+            UnknownTypeError: it has entries of a newer version.
+        """
         with self._lock:
-            if not self._parts and after:  # in the steps in which the page was read, whose last part is that entry
-                self._take(after)
             if time.monotonic() - self._looked_at >= _SHORTEST_PAUSE:
                 while self._step():
                     pass
-            return self._update(tuple(part.html for part in self._parts if part.head > after))
+            first = bisect_right(self._parts, after, key=attrgetter("place"))
+            return self._update(tuple(part.after(after) for part in self._parts[first:]))
 
     def find_call(self, view_id: str) -> CallView | None:
         """A call by its name on the page, as it is now."""
-        self.update(self._reader.head)
+        self.update(self.place)
         with self._lock:
             return self._open_calls.get(view_id) or self._calls.get(view_id)
 
@@ -101,19 +128,28 @@ class LiveRun:
         return False
 
     def _take(self, until: int) -> None:
-        parts = self._reader.read(until)
+        try:
+            parts = self._reader.read(until)
+        except HandrailError:
+            self._start(self.row)  # what the reader has passed is lost to it
+            raise
         self._calls.update((view.id, view) for view in calls_in(parts))
         self._outcomes += count_outcomes(parts)
-        self._parts += [_Part(self._reader.head, render_part(part)) for part in parts]
+        for part in parts:
+            self.place += _count(part)
+            self._parts.append(_Part(self.place, part, render_part(part)))
 
     def _update(self, parts: tuple[Markup, ...]) -> RunUpdate:
         is_held = self.row.session_id in self._store.held_sessions()
         status = render_status(self._outcomes + self._open_outcomes, is_held=is_held)
-        return RunUpdate(self._reader.head, parts, self._open_parts, status)
+        return RunUpdate(self.place, parts, self._open_parts, status)
 
 
 class RunStream:
-    """The parts of a session, each as soon as it was read; `tail` is what stands below them, once all were taken."""
+    """The parts of a session, each as soon as it was read; `tail` is what stands below them, once all were taken.
+
+    What cannot be read is said there: the first parts have been sent by then.
+    """
 
     tail: RunUpdate
 
@@ -123,7 +159,10 @@ class RunStream:
     def __iter__(self) -> Iterator[Markup]:
         done, tail = 0, None
         while tail is None:
-            parts, tail = self._run.read_on(done)
+            try:
+                parts, tail = self._run.read_on(done)
+            except HandrailError as error:
+                parts, tail = (), RunUpdate(self._run.place, (), Markup(), escape(redacted(str(error))))
             yield from parts
             done += len(parts)
         self.tail = tail

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from handrail.operations.sessions import name_call
+from handrail.process import process_in_words
 from handrail.readable import clean, clean_lines, fit_text, format_duration, format_json, format_when
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
@@ -44,6 +46,7 @@ PHASES: Final[Mapping[Phase, str]] = {
 
 _WITH_REASON: Final = frozenset[CallOutcome]({"refused", "failed", "unknown", "unapplied"})
 _MOST_OF_NOTE: Final = 240
+_MINUTES: Final = 120  # seconds from which on a moment is said in minutes and hours
 
 _WORDS: Final[Mapping[CallOutcome, str]] = {**OUTCOMES, "open": "no record yet"}
 # It may run at this moment, or come later.
@@ -88,6 +91,7 @@ def templates() -> Environment:
         "brief": _brief,
         "calls": partial(count_noun, noun="call"),
         "break_text": break_text,
+        "call_name": _call_name,
         "call_query": _call_query,
         "diff_class": _diff_class,
         "duration": format_duration,
@@ -99,8 +103,10 @@ def templates() -> Environment:
         "name_call": name_call,
         "note": _note,
         "outcome": _outcome,
+        "place": _place,
         "query": _query,
         "seconds": _seconds,
+        "finding": _finding,
         "speaker": speaker_text,
         "times": _times,
         "wait_text": wait_text,
@@ -179,6 +185,11 @@ def _call_query(call: CallRef, session_id: str) -> str:
     return urlencode({"session": session_id, "call": f"{session_id}/{call.key}"})
 
 
+def _call_name(call: CallRef) -> str:
+    # The command line knows a call that a handler has made by its id alone.
+    return str(call) if call.parent is None else f"{call.call_id} of {_call_name(call.parent)}"
+
+
 def _brief(call: TranscriptCall) -> str:
     return call_text(call).removeprefix(call.tool)
 
@@ -193,6 +204,8 @@ def _note(call: TranscriptCall) -> str:
     # What a reader looks for first stands in the row: why a call has no result, and who was waited for.
     wait = "" if call.wait is None else wait_text(call.wait)
     why = fit_text(clean(redacted(call.content)), _MOST_OF_NOTE) if call.outcome in _WITH_REASON else ""
+    if call.has_effect and call.outcome != "unknown":  # the ledger may know more by now
+        why = why and f"when it ended: {why}"
     owner = f"claimed by {call.owner}" if call.outcome == "running" and call.owner else ""
     return " · ".join(filter(None, (wait, owner, why)))
 
@@ -212,10 +225,25 @@ def _seconds(seconds: float | None) -> str:
     return f"{milliseconds} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def _effect_facts(row: EffectRow) -> Iterator[tuple[str, Any]]:
+def _place(window: tuple[float, float]) -> str:
+    begin, length = window
+    return (
+        f"+{_seconds(begin) if begin < _MINUTES else format_duration(timedelta(seconds=begin))}, for {_seconds(length)}"
+    )
+
+
+def _finding(view: CallView, row: EffectRow | None) -> str:
+    # The record of a call says what was known when it ended.
+    at = view.call.at
+    if row is None or row.completed_at is None or at is None or view.call.outcome not in _WITH_REASON:
+        return ""
+    return f"Its effect was settled: {': '.join(filter(None, (row.status, row.note)))}" if row.completed_at > at else ""
+
+
+def _effect_facts(row: EffectRow, view: CallView) -> Iterator[tuple[str, Any]]:
     yield "key", row.key
     yield "status", row.status
-    yield "attempt", row.fence
+    yield "fence", row.fence
     yield "claimed", format_when(row.created_at)
     if row.lease_until is not None:
         yield "lease until", format_when(row.lease_until)
@@ -223,6 +251,9 @@ def _effect_facts(row: EffectRow) -> Iterator[tuple[str, Any]]:
         yield "settled", format_when(row.completed_at)
     if row.applied_at is not None:
         yield "applied", format_when(row.applied_at)
-    yield "owner", row.owner.in_words
+    owner, is_own = row.owner, (row.owner.session_id, row.owner.call) == (view.session_id, view.call.call.storable)
+    other = " in ".join(filter(None, (_call_name(owner.call), owner.session_id)))
+    process = process_in_words(owner.process)
+    yield "owner", ", ".join(filter(None, ("this call" if is_own else f"another call: {other}", process)))
     if row.note:
         yield "note", redacted(row.note)

@@ -15,16 +15,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
 
+from handrail.errors import SessionNotFoundError
 from handrail.operations.questions import StoredQuestion
 from handrail.serde.formatting import json_line
 from handrail.session.calls import CallRef
+from handrail.session.persistence.loading import corrupt
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import EffectRow
@@ -57,6 +59,8 @@ class CallView:
         bars: its time, beside the calls of the same reply.
         changes: what it has changed, or what was undone.
         nested: the calls that its handler has made.
+        window: when the calls of the same reply began, after the first entry of the session, and how long they took,
+            in seconds; `None` if that is not known.
     """
 
     call: TranscriptCall
@@ -64,11 +68,17 @@ class CallView:
     bars: Sequence[PhaseBar] = ()
     changes: Sequence[CallChange] = ()
     nested: Sequence[CallView] = ()
+    window: tuple[float, float] | None = None
 
     @property
     def id(self) -> str:
         """Names it on a page, and in the address of its own."""
         return f"{self.session_id}/{self.call.call.key}"
+
+    @property
+    def is_answer(self) -> bool:
+        """True if a message of the conversation has its result."""
+        return self.call.conversation is not None and self.call.call.parent is None
 
     @property
     def is_undone(self) -> bool:
@@ -83,17 +93,25 @@ PagePart: TypeAlias = TranscriptMessage | TranscriptBreak | Sequence[CallView]
 class SliceReplay:
     """The STATE slices of a session up to an entry, as JSON, and what each call has changed in them."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store, self._session_id = store, session_id
         self._slices: dict[str, list[str]] = {}
         self._changes: defaultdict[CallRef, list[CallChange]] = defaultdict(list)
 
     def add(self, entries: Iterable[SessionEntry]) -> None:
-        """Replays entries, in their order."""
+        """Replays entries, in their order.
+
+        Raises:
+            StoreCorruptError: one of them is not JSON.
+        """
         for entry in entries:
             if entry.role != "state" or entry.type_name.startswith(_OWN):
                 continue
             slices = self._slices.setdefault(entry.type_name, [])
-            end, items = entry.start + entry.removed, [json_line(item) for item in from_json(entry.items)]
+            try:
+                end, items = entry.start + entry.removed, [json_line(item) for item in from_json(entry.items)]
+            except (ValueError, TypeError) as error:
+                raise corrupt(str(error), entry.number, entry.number, self._session_id, self._store) from error
             before, slices[entry.start : end] = slices[entry.start : end], items
             if entry.call_id:
                 lines = (*(f"-{item}" for item in before), *(f"+{item}" for item in items))
@@ -119,16 +137,21 @@ class RunReader:
         self.head: int = 0
         self._store = store
         self._reader = TranscriptReader(store, row.session_id)
-        self._replay = SliceReplay()
+        self._replay = SliceReplay(store, row.session_id)
+        self._begin: datetime | None = None  # when the first entry was made
 
     def read(self, until: int | None = None) -> Sequence[PagePart]:
         """The parts that were added since, as far as nothing will change them; of the entries up to `until`.
 
         Raises:
+            SessionNotFoundError: the session was deleted, though another one may have its id.
             StoreError: the session cannot be read.
             UnknownTypeError: it has entries of a newer version.
         """
-        self.row = self._store.find(self.row.session_id) or self.row
+        row, session_id = self._store.find(self.row.session_id), self.row.session_id
+        if row is None or row.created_at != self.row.created_at:
+            raise SessionNotFoundError(f"session {session_id} was deleted", session_id=session_id)
+        self.row = row
         end = self.row.head if until is None else min(until, self.row.head)
         for after in range(self.head, end, _PAGE_ENTRIES):
             self._replay.add(
@@ -147,6 +170,8 @@ class RunReader:
 
         for _, group in groupby([*items], reply):
             first, *rest = group
+            if not isinstance(first, TranscriptCall):
+                self._begin = self._begin or first.at
             if isinstance(first, TranscriptMessage) and not first.blocks:  # it has calls alone
                 continue
             if isinstance(first, TranscriptCall):
@@ -157,7 +182,12 @@ class RunReader:
     def _show_calls(self, calls: Sequence[TranscriptCall]) -> list[CallView]:
         spans = [span for call in calls for one in (call, *call.nested) if (span := _span(one)) is not None]
         window = (min(begin for begin, _ in spans), max(end for _, end in spans)) if spans else None
-        return [_show_call(self.row.session_id, call, window, self._replay.changes) for call in calls]
+        views = [_show_call(self.row.session_id, call, window, self._replay.changes) for call in calls]
+        if window is None:
+            return views
+        self._begin = self._begin or window[0]
+        place = max((window[0] - self._begin).total_seconds(), 0.0), (window[1] - window[0]).total_seconds()
+        return [replace(view, window=place) for view in views]
 
 
 class CallDetails(NamedTuple):

@@ -9,8 +9,8 @@
 | `/compare?session=&with=` | two sessions beside each other |
 | `POST /answer`, `POST /settle` | nothing: they record what a form says, where that is allowed |
 
-Templates and reading run on threads, so that a slow store stops no other page. An event has the number of the newest
-entry as its id, so that a browser that was cut off continues after the last one that it has.
+Templates and reading run on threads, so that a slow store stops no other page. An event has the place after its parts
+as its id (see `handrail.view.live`), so that a browser that was cut off continues there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from handrail import __version__
@@ -87,7 +87,7 @@ class ViewServer:
         ]
         if allow_actions:
             routes += [Route(path, self._act, methods=["POST"]) for path in FORMS]
-        handlers: dict[Any, Any] = dict.fromkeys((HandrailError, HTTPException, InvalidListError), _explain)
+        handlers: dict[Any, Any] = dict.fromkeys((HandrailError, HTTPException, InvalidListError), self._explain)
         self.app: Guard = Guard(Starlette(routes=routes, exception_handlers=handlers), port)
         self._port = port
         self._server = uvicorn.Server(
@@ -166,9 +166,11 @@ class ViewServer:
 
     def _events(self, request: Request) -> Response:
         run = self._runs.open(_parameter(request, "session"))
+        if request.query_params.get("begun") not in {None, run.created_at.isoformat()}:
+            raise SessionNotFoundError("the session was deleted; another one has its id", session_id=run.row.session_id)
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
         if not (after.isascii() and after.isdecimal()):
-            raise HTTPException(400, "after is the number of an entry")
+            raise HTTPException(400, "after is the place of a part")
         return StreamingResponse(self._follow(run, int(after)), media_type="text/event-stream")
 
     async def _follow(self, run: LiveRun, after: int) -> AsyncIterator[str]:
@@ -176,13 +178,17 @@ class ViewServer:
         last: RunUpdate | None = None
         yield f"retry: {1_000 * _PAUSE:.0f}\n\n"
         for beat in count(1):
-            update = await run_in_threadpool(run.update, after)
+            try:
+                update = await run_in_threadpool(run.update, after)
+            except HandrailError as error:  # it is asked for again, and then refused if there is no such session
+                yield f"event: fault\ndata: {json.dumps(redacted(str(error)))}\n\n"
+                return
             if update.parts or last is None or update[2:] != last[2:]:
                 data = {"parts": update.parts, "open": update.open_parts, "status": update.status}
-                yield f"id: {update.head}\ndata: {json.dumps(data)}\n\n"
+                yield f"id: {update.place}\ndata: {json.dumps(data)}\n\n"
             elif beat % _BEATS == 0:
                 yield ": nothing new\n\n"
-            after, last = update.head, update
+            after, last = update.place, update
             for _ in range(_STEPS):
                 await asyncio.sleep(_PAUSE / _STEPS)
                 if self._server.should_exit:
@@ -203,6 +209,11 @@ class ViewServer:
             return HTMLResponse(html)
         return self.page(request, "call.html", view=view, details=html)
 
+    def _explain(self, request: Request, error: Exception) -> Response:
+        status = 404 if isinstance(error, SessionNotFoundError) else 400 if isinstance(error, InvalidListError) else 503
+        fault, status = (error.detail, error.status_code) if isinstance(error, HTTPException) else (str(error), status)
+        return self.page(request, "fault.html", status, fault=fault)
+
 
 def _query(request: Request, *names: str) -> dict[str, str]:
     return {name: request.query_params.get(name, "").strip() for name in names}
@@ -219,11 +230,3 @@ def _asset(request: Request) -> Response:
     if name not in _ASSETS:
         raise HTTPException(404, f"there is no {name}")
     return Response(asset(name), media_type=_ASSETS[name])
-
-
-def _explain(_: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException):
-        return PlainTextResponse(error.detail, error.status_code)
-    if isinstance(error, InvalidListError):
-        return PlainTextResponse(str(error), 400)
-    return PlainTextResponse(redacted(str(error)), 404 if isinstance(error, SessionNotFoundError) else 503)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 from tests.view import sample
 from tests.view.served_pages import ROOT, ServedPages, served_pages
+
+OTHER_HOST = "other.example"
+"""A name of this machine that is another site."""
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 AXE = ROOT / ".venv" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
@@ -32,7 +36,7 @@ new PerformanceObserver((list) => {
 
 @dataclass
 class Visitor:
-    """Somebody who looks at pages in windows of a browser.
+    """A person who looks at pages in windows of a browser.
 
     Attributes:
         faults: what the pages have reported.
@@ -54,6 +58,7 @@ class Visitor:
         page.on("console", self._note_message)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.goto(address)
+        page.wait_for_url(re.compile("^(?!.*token=)"))
         return page
 
     def close(self) -> None:
@@ -80,7 +85,13 @@ def browser(filled: str) -> Iterator[Browser]:
     program = next(path for name in PROGRAMS if (path := shutil.which(name)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--in-process-gpu"]
+            executable_path=program,
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--in-process-gpu",
+                f"--host-resolver-rules=MAP {OTHER_HOST} 127.0.0.1",
+            ],
         )
         yield browser
         browser.close()
@@ -95,7 +106,7 @@ def pages(filled: str) -> Iterator[ServedPages]:
 
 @pytest.fixture
 def visitor(browser: Browser) -> Iterator[Visitor]:
-    """Somebody who looks at pages, which report nothing."""
+    """A person who looks at pages, which report nothing."""
     visitor = Visitor(browser)
     yield visitor
     visitor.close()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -16,6 +17,12 @@ from handrail.operations.questions import stored_questions
 from tests.view.browser.conftest import Visitor
 from tests.view.served_pages import ServedPages, served_pages
 from tests.view.writer import Writer, writing
+
+
+@pytest.fixture(scope="module")
+def filled() -> str:
+    """These tests need no store before the browser."""
+    return ""
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +156,23 @@ def test_effect_settled_on_the_page_is_known(writer: Writer, live: ServedPages, 
     with stores.open(url, read_only=True) as store:
         (row,) = [row for row in store.rows() if row.tool == "pay"]
     assert (row.status, row.note) == ("done", "It is on the statement. (Ada)")
+
+
+def test_page_says_that_its_session_was_deleted(
+    writer: Writer, address: str, visitor: Visitor, url: str, session: str
+) -> None:
+    """What was there stays, and nothing of another session with that id comes to it."""
+    visitor.expected = "404"  # the browser reports that it is refused
+    page = visitor.visit(address)
+    expect(page.locator("#status")).to_contain_text("a process has it open")
+    writer.write("close")
+    with stores.open(url) as store:
+        store.delete_session(store.acquire(session, wait=timedelta(0)))
+    writer.write(session)
+    writer.write("call note two")
+    expect(page.locator("#status")).to_contain_text("was deleted")
+    expect(page.locator("#status")).to_have_class("cut-off")
+    assert names(page) == ['(text="one")']
 
 
 # ---------------------------------------------------------------------------------------------------- cut connections

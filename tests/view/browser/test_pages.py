@@ -17,7 +17,7 @@ from playwright.sync_api import Locator, Page, expect
 from handrail import store as stores
 from handrail.view.export import export_run
 from tests.view import hostile, sample
-from tests.view.browser.conftest import AXE, Visitor
+from tests.view.browser.conftest import AXE, OTHER_HOST, Visitor
 from tests.view.served_pages import ServedPages, served_pages
 
 RUN = f"run?session={sample.NIGHT}"
@@ -65,7 +65,7 @@ def unfold_all(page: Page) -> None:
 
 @pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
 @pytest.mark.parametrize("looks", LOOKS, ids=str)
-@pytest.mark.short(len(PAGES))
+@pytest.mark.short(5)
 def test_page_is_for_every_reader_and_window(
     visitor: Visitor, pages: ServedPages, path: str, looks: tuple[str, int]
 ) -> None:
@@ -104,6 +104,7 @@ def test_each_page_leads_to_the_others(visitor: Visitor, pages: ServedPages) -> 
     expect(page.get_by_text("parts are the same")).to_be_visible()
 
 
+@pytest.mark.short(0)
 def test_sessions_are_filtered_by_what_has_come_of_them(visitor: Visitor, pages: ServedPages) -> None:
     """The filter stays in the form."""
     page = enter(visitor, pages, "")
@@ -142,7 +143,7 @@ def test_call_shows_what_it_has_done(run: Page) -> None:
     expect(refund.locator("> summary")).to_contain_text("340 ms")
     expect(refund).to_contain_text('"card": "**********"')
     expect(refund).to_contain_text("2490 cents were refunded for A-17")
-    for text in ("status done", "attempt 1", f"owner {sample.NIGHT}/reply-2/call-1"):
+    for text in ("status done", "fence 1", "owner this call"):
         expect(refund.get_by_role("row", name=text)).to_have_count(1)
     assert sample.SECRET not in run.content()
 
@@ -157,7 +158,8 @@ def test_call_shows_what_it_has_changed(run: Page) -> None:
     )
     note = filed.locator("details.call")
     note.locator("> summary").click()
-    expect(note).to_contain_text("@reply-5%2Fcall-1/note-1")
+    expect(note).to_contain_text("note-1 of reply-5/call-1")
+    expect(note.get_by_role("heading", name="Result as recorded")).to_be_visible()
 
 
 @pytest.mark.short(1)
@@ -167,6 +169,7 @@ def test_failed_call_shows_what_was_undone(run: Page) -> None:
     expect(failed.locator("> summary")).to_contain_text("A-19 has no receipt")
     failed.locator("> summary").click()
     expect(failed.get_by_role("heading", name="What was undone")).to_be_visible()
+    expect(failed.locator("details .outcome")).to_have_text(["rolled back with its caller"] * 2)
     expect(failed.locator("> .body > .wide > .diff").last).to_have_text(
         '+{"order": "A-17", "text": "in the report"}+{"order": "A-19", "text": "in the report"}'
     )
@@ -184,7 +187,8 @@ def test_call_shows_what_policies_and_people_have_decided(run: Page) -> None:
 
 @pytest.mark.short(1)
 def test_parallel_calls_stand_beside_each_other(run: Page) -> None:
-    """Each begins at the same moment, and its bar is as long as it took."""
+    """Each begins at the same moment, and its bar is as long as it took; when that was stands above them."""
+    expect(run.locator(".place").first).to_have_text("+2.5 s, for 350 ms")
     bars = run.locator("details.call", has_text="look_up").locator("svg rect")
     assert [bars.nth(number).get_attribute("x") for number in range(3)] == ["0.0"] * 3
     widths = [float(bars.nth(number).get_attribute("width") or 0) for number in range(3)]
@@ -232,6 +236,7 @@ def test_page_is_readable_without_script(visitor: Visitor, pages: ServedPages) -
 # ---------------------------------------------------------------------------------------------------------------- keys
 
 
+@pytest.mark.short(1)
 def test_keys_lead_through_a_run(run: Page) -> None:
     """`j` and `k` go from call to call, Enter unfolds, `/` searches, Escape ends that, `?` says all of this."""
     rows = run.locator("details.call > summary")
@@ -324,9 +329,9 @@ def _is_text(page: Page) -> None:
 
 
 @pytest.mark.parametrize("path", HOSTILE_PAGES.values(), ids=HOSTILE_PAGES)
-@pytest.mark.short(len(HOSTILE_PAGES))
+@pytest.mark.short(3)
 def test_hostile_text_stays_text(visitor: Visitor, hostile_pages: ServedPages, path: str) -> None:
-    """Whoever has written it, in whatever field."""
+    """In each field that a model, a tool or a person writes."""
     _is_text(enter(visitor, hostile_pages, path))
 
 
@@ -340,14 +345,16 @@ def test_hostile_text_stays_text_in_a_file(visitor: Visitor, besieged: str, tmp_
 
 @pytest.fixture
 def other_site(tmp_path: Path, pages: ServedPages) -> Iterator[str]:
-    """The address of a page of another program of this machine, whose frame shows the pages."""
-    (tmp_path / "other.html").write_text(
-        f'<link rel="icon" href="data:,"><iframe src="{pages.base}/"></iframe>', encoding="utf-8"
-    )
+    """The address of another program of this machine: one of its pages has a frame with ours, one leads to them."""
+    for name, html in {
+        "frame": f'<iframe src="{pages.base}/">',
+        "link": f'<a href="{pages.address}">pages</a>',
+    }.items():
+        (tmp_path / f"{name}.html").write_text(f'<link rel="icon" href="data:,">{html}', encoding="utf-8")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(tmp_path))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/other.html"
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
         thread.join()
 
@@ -362,5 +369,16 @@ def test_page_in_a_frame_is_refused(visitor: Visitor, pages: ServedPages, other_
     visitor.expected = "frame"
     page = visitor.visit(pages.address)
     with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
-        page.goto(other_site)
+        page.goto(f"{other_site}/frame.html")
     assert [frame.url for frame in page.frames if frame.parent_frame] == ["chrome-error://chromewebdata/"]
+
+
+def test_link_of_another_site_lets_in(visitor: Visitor, pages: ServedPages, other_site: str) -> None:
+    """The token is in no address afterwards, also not in one that Back leads to."""
+    other = f"{other_site.replace('127.0.0.1', OTHER_HOST)}/link.html"
+    page = visitor.visit(other)
+    page.get_by_role("link", name="pages").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sessions")
+    assert page.url == f"{pages.base}/"
+    page.go_back()
+    expect(page).to_have_url(other)

@@ -261,7 +261,7 @@ def _call_json(call: TranscriptCall) -> dict[str, Any]:
         "tool": call.tool,
         "arguments": call.arguments,
         "outcome": call.outcome,
-        "rolled_back": call.outcome == "failed",
+        "rolled_back": call.outcome in {"failed", "undone"},
         "replayed": call.replayed,
         "content": call.content,
         "seconds": call.seconds,

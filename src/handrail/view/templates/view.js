@@ -59,7 +59,7 @@ const status = document.getElementById("status");
 if (status && status.dataset.events) {
   const parts = document.getElementById("parts"), open = document.getElementById("open");
   const bodyOf = (call) => call.querySelector(":scope > .body"), rowOf = (call) => call.querySelector(":scope > summary");
-  const events = new EventSource(`${status.dataset.events}&after=${status.dataset.head}`);
+  const events = new EventSource(`${status.dataset.events}&after=${status.dataset.place}`);
   let html = "";
   function show(data) {
     const focused = document.activeElement, place = open.contains(focused) ? focused.closest("details") : null;
@@ -84,6 +84,7 @@ if (status && status.dataset.events) {
     status.innerHTML = data.status;
     if (search && search.value) find();
   };
+  events.addEventListener("fault", (event) => { status.textContent = JSON.parse(event.data); });
   events.onerror = () => status.classList.add("cut-off");
   events.onopen = () => status.classList.remove("cut-off");
 }
