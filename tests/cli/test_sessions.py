@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.operations.sessions import last_used
+from handrail.operations.sessions import is_fork, last_used
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
@@ -201,9 +201,10 @@ def test_fork_shares_the_past_up_to_a_call(
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
     fork = store.find("branch")
     assert fork is not None
-    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, entries)
+    assert (fork.parent, dict(fork.tags)) == (SESSION, {"desk": "berlin", "customer": "ada"})
+    assert (fork.head, is_fork(store, fork)) == (entries + 1, True)  # the last one says so
     told = handrail.document("sessions", "fork", SESSION, *words)
-    assert (told["parent"], told["entries"]) == (SESSION, entries)
+    assert (told["parent"], told["entries"]) == (SESSION, entries + 1)
     assert store.find(told["session_id"]) is not None
 
 

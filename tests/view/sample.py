@@ -153,6 +153,7 @@ class RefundDesk:
         questions = [one for one in stored_questions(self.store, self.session.session_id) if one.answer is None]
         answer = GivenAnswer(approved=True, reason="The invoice is right.", by=by, at=self.clock.now())
         give_answer(self.store, self.session.session_id, questions, answer)
+        self.pass_time(2_000)  # until its program has taken it in
         self.answer()
 
     def pass_time(self, milliseconds: float) -> None:

@@ -10,14 +10,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from handrail import store as stores
-from handrail.errors import EffectUncertain
+from handrail.errors import CallPostponed, EffectUncertain
 from handrail.operations.questions import stored_questions
-from handrail.prompt import ToolContext, ToolResult
+from handrail.prompt import Approval, ToolContext, ToolResult
 from handrail.runtime import Session
 from handrail.store import EffectRow, Store
 from tests.cli.approvals.loops import Loop, pay_call
 from tests.cli.desk import effect
-from tests.kit import Note, call, executor, tool
+from tests.kit import ASKS, Note, call, executor, tool
 from tests.store.kit import delete, insert, replace
 from tests.view.client import ORIGIN, Page, PageForm, hidden, see, send, visit
 from tests.wording import Wording
@@ -66,6 +66,11 @@ def unknown(store: Store, key: str = "session:pay:A-1") -> EffectRow:
     return row
 
 
+def leave_open(_request: object) -> Approval:
+    """Leave a question open."""
+    return Approval.later("tomorrow")
+
+
 def refused(client: TestClient, form: PageForm, **fields: str) -> Page:
     """The page that answers a form about what has changed."""
     return Page(send(client, form, **fields), 409)
@@ -108,6 +113,27 @@ def test_question_is_answered_in_the_details_of_its_call(loop: Loop, client: Tes
     answer = send(client, form, **ANSWER)
     assert (answer.status_code, answer.headers["location"]) == (303, "/run?session=loop#loop/resp_1/c1")
     assert loop.texts() == ["A-1 is paid"]
+
+
+def test_question_about_a_call_of_a_handler_is_answered_at_the_call_of_the_model(
+    client: TestClient, store: Store
+) -> None:
+    """The call of the handler has no record yet, and so no page."""
+
+    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        desk = executor(tool("pay"), policies=[ASKS], session=context.session, approver=leave_open)
+        return ToolResult.error(desk.execute(call("pay", id="p1")).content)
+
+    with Session.open(store, "s") as session:
+        session.conversation.append({"role": "assistant"}, calls=[call("order")], reply="r1")
+        with pytest.raises(CallPostponed):
+            executor(tool("order", order), session=session).execute(call("order"), reply="r1")
+    page = see(client, see(client, "/questions").links["pay"])
+    assert "Question about pay p1 of r1/call-1" in page.words
+    answer = send(client, page.forms[0], **ANSWER)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/run?session=s#s/r1/call-1")
+    (question,) = stored_questions(store)
+    assert question.answer is not None
 
 
 def test_question_that_was_answered_meanwhile_is_shown_as_it_is(
@@ -169,7 +195,7 @@ def test_effect_is_settled_in_the_details_of_its_call(client: TestClient, store:
     """And the run is shown again after that; the call says what is known by now."""
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise EffectUncertain("the bank has not answered")
+        raise EffectUncertain("the bank has\nnot answered")
 
     with Session.open(store, "s") as session:
         executor(tool("pay", pay, effect="external"), session=session).execute(call("pay"), reply="r1")

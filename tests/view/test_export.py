@@ -10,10 +10,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from pydantic_ai import RunContext
 
 from benchmarks.transcripts import fill, loop_items
 from handrail import ToolExecutor, tool
 from handrail import store as stores
+from handrail.agents import RunOptions, current_run
 from handrail.errors import SessionNotFoundError
 from handrail.prompt import ToolContext
 from handrail.redaction import MASK
@@ -21,7 +23,9 @@ from handrail.runtime import Session, ToolCall
 from handrail.session import stored_as
 from handrail.store import Store
 from handrail.telemetry import instrument
+from handrail.testing import Call, Reply, ScriptedModel
 from handrail.view.export import export_run
+from tests.agents.kit import DONE, agent, desk
 from tests.cli.desk import Command
 from tests.kit import call, executor
 from tests.kit import tool as kit_tool
@@ -122,12 +126,38 @@ def test_child_session_is_below_its_caller(store: Store) -> None:
     assert not [name for _, name, _ in elements.attributes if name == "open"]
 
 
+async def ask_two(context: RunContext) -> list[str]:
+    """Ask two clerks."""
+    return [await current_run().call_agent("clerk", order, context) for order in ("A-1", "A-2")]
+
+
+def test_each_agent_that_one_call_has_asked_is_below_it(tmp_path: Path) -> None:
+    """In the order in which they were asked."""
+    clerks = desk(tmp_path, tools=[ask_two], others={"clerk.agent": agent("clerk")})
+    answers = [Reply(text=text, within="c1") for text in ("It is paid.", "It is not.")]
+    replies = [Reply(calls=[Call("ask_two", {}, id="c1")]), *answers, DONE]
+    with stores.open(f"sqlite:///{tmp_path}/desk.db") as store:
+        with Session.open(store, "desk") as session, ScriptedModel(replies) as model:
+            clerks.run("Go.", RunOptions(session=session, model=model, mode="approve-all"))
+        page = export_run(store, "desk")
+    texts = re.findall(r'(?:<h2>|="text">)(Session|A-.|It [a-z ]+)', page)
+    assert texts == ["Session", "A-1", "It is paid", "Session", "A-2", "It is not"]
+
+
 def test_failed_call_has_what_was_rolled_back(store: Store) -> None:
     """Files and slices, also those that calls of its handler have changed."""
     failed = Elements(export_run(store, sample.NIGHT)).texts[f"{sample.NIGHT}/reply-4/call-1"]
     assert "What was undone" in failed
     for line in ("+| A-19 | 2490 |", "+2 orders", '+{"order": "A-19", "text": "in the report"}'):
         assert line in failed
+
+
+def test_wait_for_a_later_answer_is_part_of_the_time_of_its_call(store: Store) -> None:
+    """From the question on: until the answer, then until the program has begun again."""
+    page = export_run(store, sample.NIGHT)
+    refund = Elements(page).texts[f"{sample.NIGHT}/reply-6/call-1"]
+    assert {"95.0 s", "2.0 s", "340 ms"} <= {*re.findall(r"\d[\d.]* m?s", refund)}
+    assert "for 97.3 s" in page
 
 
 KEY = "sk-ant-api03-abcdefghijklmnop"

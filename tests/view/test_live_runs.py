@@ -38,7 +38,7 @@ def store(clock: FakeClock) -> Store:
 
 
 def write(store: Store) -> Iterator[LiveRun]:
-    """What reads the session for the first time, after a question, and after each call of the reply to it."""
+    """What reads the session for the first time: after a question, after each call of the reply, and at the end."""
     with Session.open(store, "s1") as session:
         session.conversation.append({"role": "user", "content": "zero"})
         yield LiveRuns(store).open("s1")
@@ -46,6 +46,8 @@ def write(store: Store) -> Iterator[LiveRun]:
         for one in CALLS:
             executor(tool("note"), session=session).execute(one, reply="r1")
             yield LiveRuns(store).open("s1")
+        session.conversation.append({"role": "user", "content": "five"})
+    yield LiveRuns(store).open("s1")
 
 
 def write_all(store: Store) -> LiveRun:
@@ -55,18 +57,20 @@ def write_all(store: Store) -> LiveRun:
 
 def words(parts: Iterable[Markup]) -> list[str]:
     """What was said and noted, in the order of the page."""
-    return [text or note for text, note in findall(r">(zero)<|text=&#34;(\w+)", "".join(parts))]
+    return [text or note for text, note in findall(r">(zero|five)<|text=&#34;(\w+)", "".join(parts))]
 
 
-def test_browser_that_was_cut_off_gets_each_call_once(store: Store) -> None:
-    """Its session was read by then for another browser, in other steps."""
+def test_browser_that_was_cut_off_gets_each_part_once(store: Store) -> None:
+    """Its session was read by then for another browser, in other steps; the calls of a reply stand together."""
     updates: list[RunUpdate] = []
     for run in write(store):
         updates.append(run.update(updates[-1].place if updates else 0))
-    expected = ["zero", "one", "two", "three", "four"]
-    assert [words(update.parts) for update in updates] == [[word] for word in expected]
+    calls = ["one", "two", "three", "four"]
+    assert [words(update.parts) for update in updates] == [["zero"], [], [], [], [], [*calls, "five"]]
+    assert [words([update.open_parts]) for update in updates] == [[], *[calls] * 4, []]
     late = LiveRuns(store).open("s1")
-    assert [words(late.update(update.place).parts) for update in updates] == [expected[n:] for n in range(1, 6)]
+    assert words(late.update(updates[-2].place).parts) == [*calls, "five"]
+    assert [words(late.update(place).parts) for place in (3, 5, 6)] == [["three", "four", "five"], ["five"], []]
 
 
 def test_session_that_was_deleted_is_not_followed(store: Store, clock: FakeClock) -> None:
@@ -79,7 +83,7 @@ def test_session_that_was_deleted_is_not_followed(store: Store, clock: FakeClock
     write_all(store)
     with pytest.raises(SessionNotFoundError):
         run.update(0)
-    assert LiveRuns(store).open("s1").update(0).place == 5
+    assert LiveRuns(store).open("s1").update(0).place == 6
 
 
 @pytest.mark.parametrize("name", ["handrail.tool_invoked", "desk.kept"])
@@ -110,4 +114,4 @@ def test_session_is_read_anew_after_a_failure_of_its_store(store: Store, monkeyp
         patch.setattr(store, "entries", read_some)
         with pytest.raises(StoreUnavailableError):
             run.update(0)
-    assert words(run.update(0).parts) == ["zero", "one", "two", "three", "four"]
+    assert words(run.update(0).parts) == ["zero", "one", "two", "three", "four", "five"]

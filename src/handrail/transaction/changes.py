@@ -81,7 +81,7 @@ def collect_changes(
     if len(changes) > MOST_CHANGES:  # to count them, all files would be compared
         changes[MOST_CHANGES:] = [changes[-1]._replace(name="…", diff=f"@@ more than {MOST_CHANGES} changes @@")]
     hide = redacted if secrets is None else secrets.join(current_redaction())
-    return tuple(change._replace(diff=hide(change.diff)) for change in changes) or None
+    return tuple(change._replace(name=hide(change.name), diff=hide(change.diff)) for change in changes) or None
 
 
 def has_files(transaction: Transaction) -> bool:

@@ -12,7 +12,8 @@ Theory of operation
     | the note of an approval | nothing: it belongs to its call |
 
     What was added is yielded in order, up to the first call whose conversation has not gone on: its answer there is
-    what the model reads of it. A reader that follows a run has calls as soon as they have a final record.
+    what the model reads of it. A reader that follows a run has the calls of a reply as soon as all have a final record,
+    and something else has come.
 
     A part that replaces its conversation repeats messages. Those that were shown are recognized by a hash, and not
     shown again.
@@ -274,7 +275,7 @@ class TranscriptReader:
         """Reads what was added since, and yields what nothing will change any more, in order.
 
         Args:
-            following: whether to yield a call with a final record before the conversation answers it.
+            following: whether to yield calls that have ended before their conversation answers them.
             until: the number of the last entry that is read; `None` for all.
 
         Raises:
@@ -445,12 +446,21 @@ class TranscriptReader:
     def _take_items(self, *, following: bool = False) -> Iterator[TranscriptItem]:
         while self._queue:
             item = self._queue[0]
-            if isinstance(item, PendingCall) and not (item.is_closed or (following and item.is_recorded)):
+            if isinstance(item, PendingCall) and not (item.is_closed or (following and self._is_reply_over(item))):
                 return
             self._queue.popleft()
             if isinstance(item, PendingCall):
                 self._alone.pop(item.call.call, None)
             yield from self._items(item)
+
+    def _is_reply_over(self, first: PendingCall) -> bool:
+        # Its calls stay together: they are yielded when all have ended, and something else has come.
+        for item in self._queue:
+            if not isinstance(item, PendingCall) or item.call.call.reply != first.call.call.reply:
+                return True
+            if not item.is_recorded:
+                break
+        return False
 
     def _items(self, item: _Draft | TranscriptBreak | PendingCall) -> Iterator[TranscriptItem]:
         if isinstance(item, PendingCall):

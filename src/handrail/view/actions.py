@@ -71,17 +71,15 @@ class PageActions:
         now = self._store.now()
         return EffectView(prove_owner(self._store, row, now), now).state in MAY_HAVE_HAPPENED
 
-    def find_question(self, session_id: str, call: str) -> StoredQuestion | None:
-        """The question about a call of a session, open or answered; the call as `name_call` names it.
+    def find_questions(self, session_id: str) -> list[StoredQuestion]:
+        """The questions about calls of a session, open and answered.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: they cannot be read.
         """
         row = self._store.find(session_id)
         questions = [] if row is None else questions_about(self._store, row)
-        return next(
-            (item for item in questions if (item.call_session, name_call(item.call)) == (session_id, call)), None
-        )
+        return [item for item in questions if item.call_session == session_id]
 
     def answer(self, fields: FormFields) -> str:
         """Records the answer of a form; returns the address of the page that shows it.
@@ -91,7 +89,7 @@ class PageActions:
             StoreError: it cannot be recorded.
         """
         session_id, call = fields["session"], fields["call"]
-        question = self.find_question(session_id, call)
+        question = next((item for item in self.find_questions(session_id) if name_call(item.call) == call), None)
         if question is None or not self._key.fits(fields["token"], *_question_parts(question)):
             raise SessionError(
                 f"call {call} of session {session_id} has been decided since it was shown, or something else is asked, "
@@ -99,7 +97,7 @@ class PageActions:
             )
         answer = GivenAnswer(approved=fields["answer"] == "yes", reason=fields["reason"].strip(), by=fields["name"])
         give_answer(self._store, question.session_id, [question], answer)
-        return _address(session_id, question.call) if fields["page"] == "run" else "/questions"
+        return _address(session_id, question.call.outermost) if fields["page"] == "run" else "/questions"
 
     def settle(self, fields: FormFields) -> str:
         """Records what a person has found out about an effect; returns the address of the page that shows it.

@@ -86,13 +86,13 @@ class LiveRun:
         """What there is now, part by part."""
         return RunStream(self)
 
-    def read_on(self, done: int) -> tuple[Sequence[Markup], RunUpdate | None]:
-        """The parts after so many, as soon as there are some; at the end, what stands below them."""
+    def read_on(self, place: int) -> RunUpdate:
+        """The parts after a place, as soon as there are some; without any, it is the end."""
         with self._lock:
-            while done >= len(self._parts) and self._step():
+            while place >= self.place and self._step():
                 pass
-            parts = [part.html for part in self._parts[done:]]
-            return parts, None if parts else self._update(())
+            parts = self._parts_after(place)
+            return RunUpdate(self.place, parts, Markup(), Markup()) if parts else self._update(())
 
     def update(self, after: int) -> RunUpdate:
         """What has come after a place; the store is looked at once in a while.
@@ -106,8 +106,11 @@ class LiveRun:
             if time.monotonic() - self._looked_at >= _SHORTEST_PAUSE:
                 while self._step():
                     pass
-            first = bisect_right(self._parts, after, key=attrgetter("place"))
-            return self._update(tuple(part.after(after) for part in self._parts[first:]))
+            return self._update(self._parts_after(after))
+
+    def _parts_after(self, place: int) -> tuple[Markup, ...]:
+        first = bisect_right(self._parts, place, key=attrgetter("place"))
+        return tuple(part.after(place) for part in self._parts[first:])
 
     def find_call(self, view_id: str) -> CallView | None:
         """A call by its name on the page, as it is now."""
@@ -157,15 +160,17 @@ class RunStream:
         self._run = run
 
     def __iter__(self) -> Iterator[Markup]:
-        done, tail = 0, None
-        while tail is None:
+        self.tail = RunUpdate(0, (), Markup(), Markup())
+        while True:
             try:
-                parts, tail = self._run.read_on(done)
+                update = self._run.read_on(self.tail.place)
             except HandrailError as error:
-                parts, tail = (), RunUpdate(self._run.place, (), Markup(), escape(redacted(str(error))))
-            yield from parts
-            done += len(parts)
-        self.tail = tail
+                self.tail = self.tail._replace(status=escape(redacted(str(error))))
+                return
+            yield from update.parts
+            self.tail = update
+            if not update.parts:
+                return
 
 
 class LiveRuns:

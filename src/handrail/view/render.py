@@ -203,7 +203,8 @@ def _outcome(call: TranscriptCall) -> str:
 def _note(call: TranscriptCall) -> str:
     # What a reader looks for first stands in the row: why a call has no result, and who was waited for.
     wait = "" if call.wait is None else wait_text(call.wait)
-    why = fit_text(clean(redacted(call.content)), _MOST_OF_NOTE) if call.outcome in _WITH_REASON else ""
+    words = redacted(call.content).split() if call.outcome in _WITH_REASON else ()
+    why = fit_text(clean(" ".join(words)), _MOST_OF_NOTE)
     if call.has_effect and call.outcome != "unknown":  # the ledger may know more by now
         why = why and f"when it ended: {why}"
     owner = f"claimed by {call.owner}" if call.outcome == "running" and call.owner else ""
@@ -221,15 +222,15 @@ def _times(bars: Sequence[PhaseBar]) -> str:
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return ""
+    if seconds >= _MINUTES:
+        return format_duration(timedelta(seconds=seconds))
     milliseconds = f"{1_000 * seconds:.1f}".removesuffix(".0")
     return f"{milliseconds} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def _place(window: tuple[float, float]) -> str:
     begin, length = window
-    return (
-        f"+{_seconds(begin) if begin < _MINUTES else format_duration(timedelta(seconds=begin))}, for {_seconds(length)}"
-    )
+    return f"+{_seconds(begin)}, for {_seconds(length)}"
 
 
 def _finding(view: CallView, row: EffectRow | None) -> str:

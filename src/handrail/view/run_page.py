@@ -8,7 +8,7 @@ Nothing here depends on templates. The same session gives the same parts: there 
 | changes of slices | the entries of the session (`SliceReplay`) |
 | changes of files, and what was undone | the record of the call (`ToolInvoked.changes`) |
 | effects | the ledger, by `CallDetails` |
-| the session of an agent that a call has asked | that session, by `CallDetails` |
+| the sessions of agents that a call has asked | those sessions, by `CallDetails` |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import count, groupby
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pydantic_core import from_json
@@ -195,17 +195,17 @@ class CallDetails(NamedTuple):
 
     Attributes:
         effect: its effect in the ledger, if it has one.
-        parts: the session of the agent that it has asked.
-        question: the open question about it, if the page lets a person answer it.
+        children: the sessions of the agents that it has asked, in this order: the id and the parts of each.
+        questions: the open questions about it and the calls of its handler, if the page lets a person answer them.
     """
 
     effect: EffectRow | None = None
-    parts: Sequence[PagePart] = ()
-    question: StoredQuestion | None = None
+    children: Sequence[tuple[str, Sequence[PagePart]]] = ()
+    questions: Sequence[StoredQuestion] = ()
 
 
 def read_details(store: Store, view: CallView) -> CallDetails:
-    """Reads the effect and the child session of a call.
+    """Reads the effect and the child sessions of a call.
 
     Raises:
         StoreError: they cannot be read.
@@ -213,8 +213,14 @@ def read_details(store: Store, view: CallView) -> CallDetails:
     key, child = view.call.effect_key or view.call.key, view.call.child
     rows = store.rows(key) if key else ()
     effect = next((row for row in rows if row.partition in {"", view.session_id}), None)
-    row = store.find(child) if child else None
-    return CallDetails(effect, () if row is None else read_all(store, row))
+    children = list[tuple[str, Sequence[PagePart]]]()
+    for number in count(2):
+        if not child or (row := store.find(child)) is None:
+            break
+        children.append((child, read_all(store, row)))
+        # So a run names the session of the next agent that the same call asks.
+        child = f"{view.session_id}/{CallRef.nested(view.call.call, str(number)).key}"
+    return CallDetails(effect, children)
 
 
 def read_all(store: Store, row: SessionRow) -> Sequence[PagePart]:
@@ -249,7 +255,11 @@ def _show_call(
 
 
 def _span(call: TranscriptCall) -> tuple[datetime, datetime] | None:
-    return None if call.at is None else (call.at - timedelta(seconds=call.seconds or 0), call.at)
+    if call.at is None:
+        return None
+    begin = call.at - timedelta(seconds=call.seconds or 0)
+    since = None if call.wait is None else call.wait.since  # an earlier attempt may have asked
+    return min(begin, since or begin), call.at
 
 
 def _bars(call: TranscriptCall, window: tuple[datetime, datetime] | None) -> list[PhaseBar]:
@@ -257,12 +267,16 @@ def _bars(call: TranscriptCall, window: tuple[datetime, datetime] | None) -> lis
     if span is None or window is None:
         return []
     whole = (window[1] - window[0]).total_seconds() or 1e-9
-    parts: list[tuple[Phase, float]] = [
-        ("turn", call.turn_seconds),
+    # Before the last attempt a person was waited for, and after the answer the program.
+    before, handler = span[1] - span[0] - timedelta(seconds=call.seconds or 0), call.handler_seconds or 0.0
+    asked = before if call.wait is None or call.wait.duration is None else min(call.wait.duration, before)
+    parts: Sequence[tuple[Phase, float]] = (
+        ("approval", asked.total_seconds()),
+        ("turn", (before - asked).total_seconds() + call.turn_seconds),
         ("approval", call.approval_seconds),
-        ("handler", call.handler_seconds or 0.0),
-    ]
-    parts.append(("commit", max((call.seconds or 0.0) - sum(seconds for _, seconds in parts), 0.0)))
+        ("handler", handler),
+        ("commit", max((call.seconds or 0.0) - call.turn_seconds - call.approval_seconds - handler, 0.0)),
+    )
     bars, start = list[PhaseBar](), 100 * (span[0] - window[0]).total_seconds() / whole
     for phase, seconds in parts:
         wide = 100 * seconds / whole

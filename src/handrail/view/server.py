@@ -33,7 +33,7 @@ from starlette.routing import Route
 
 from handrail import __version__
 from handrail.errors import HandrailError, LedgerError, SessionError, SessionNotFoundError
-from handrail.operations.sessions import find_session, is_fork, name_call
+from handrail.operations.sessions import find_session, is_fork
 from handrail.redaction import redacted
 from handrail.store import Store
 from handrail.view.actions import FORMS, FormFields, PageActions, read_form
@@ -165,9 +165,15 @@ class ViewServer:
         return StreamingResponse(page, media_type="text/html")
 
     def _events(self, request: Request) -> Response:
-        run = self._runs.open(_parameter(request, "session"))
+        session_id = _parameter(request, "session")
+        try:
+            run = self._runs.open(session_id)
+        except SessionNotFoundError:
+            raise
+        except HandrailError as error:  # its store is away: a browser asks again only after such an answer
+            return Response(_fault_event(error), media_type="text/event-stream")
         if request.query_params.get("begun") not in {None, run.created_at.isoformat()}:
-            raise SessionNotFoundError("the session was deleted; another one has its id", session_id=run.row.session_id)
+            raise SessionNotFoundError("the session was deleted; another one has its id", session_id=session_id)
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
         if not (after.isascii() and after.isdecimal()):
             raise HTTPException(400, "after is the place of a part")
@@ -181,7 +187,7 @@ class ViewServer:
             try:
                 update = await run_in_threadpool(run.update, after)
             except HandrailError as error:  # it is asked for again, and then refused if there is no such session
-                yield f"event: fault\ndata: {json.dumps(redacted(str(error)))}\n\n"
+                yield _fault_event(error)
                 return
             if update.parts or last is None or update[2:] != last[2:]:
                 data = {"parts": update.parts, "open": update.open_parts, "status": update.status}
@@ -202,8 +208,9 @@ class ViewServer:
         look = self._look._replace(most=_MOST_WHOLE) if "whole" in request.query_params else self._look
         details = read_details(self._store, view)
         if self._actions is not None and view.call.outcome == "waiting":
-            question = self._actions.find_question(view.session_id, name_call(view.call.call))
-            details = details._replace(question=question)
+            mine, questions = view.call.call.storable, self._actions.find_questions(view.session_id)
+            open_ones = [one for one in questions if one.is_recorded and one.answer is None]
+            details = details._replace(questions=[one for one in open_ones if one.call.outermost.storable == mine])
         html = render_call(view, details, look)
         if "part" in request.query_params:
             return HTMLResponse(html)
@@ -213,6 +220,10 @@ class ViewServer:
         status = 404 if isinstance(error, SessionNotFoundError) else 400 if isinstance(error, InvalidListError) else 503
         fault, status = (error.detail, error.status_code) if isinstance(error, HTTPException) else (str(error), status)
         return self.page(request, "fault.html", status, fault=fault)
+
+
+def _fault_event(error: HandrailError) -> str:
+    return f"retry: {1_000 * _PAUSE:.0f}\nevent: fault\ndata: {json.dumps(redacted(str(error)))}\n\n"
 
 
 def _query(request: Request, *names: str) -> dict[str, str]:

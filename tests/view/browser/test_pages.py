@@ -140,7 +140,7 @@ def run(request: pytest.FixtureRequest, visitor: Visitor, pages: ServedPages, ex
 def test_call_shows_what_it_has_done(run: Page) -> None:
     """Its arguments, what the model reads, and its effect; a secret is masked."""
     refund = unfold(run, "refund", 'order="A-17"')
-    expect(refund.locator("> summary")).to_contain_text("340 ms")
+    expect(refund.locator("> summary").get_by_role("img", name="its handler runs 340 ms")).to_be_visible()
     expect(refund).to_contain_text('"card": "**********"')
     expect(refund).to_contain_text("2490 cents were refunded for A-17")
     for text in ("status done", "fence 1", "owner this call"):
@@ -222,6 +222,16 @@ def test_file_is_readable_without_script(visitor: Visitor, exported: str) -> Non
     refund = call(page, "refund", 'order="A-17"')
     refund.locator("> summary").click()
     expect(refund.get_by_text("2490 cents were refunded for A-17").first).to_be_visible()
+
+
+@pytest.mark.short(1)
+def test_run_is_printed_in_black(run: Page) -> None:
+    """Also where it is looked at in the dark; what a sheet has no use for is left out."""
+    run.emulate_media(media="print", color_scheme="dark")
+    expect(run.locator("body")).to_have_css("color", "rgb(0, 0, 0)")
+    expect(run.locator("#status")).to_have_css("position", "static")
+    for unused in run.locator("header, .tools").all():
+        expect(unused).to_be_hidden()
 
 
 def test_page_is_readable_without_script(visitor: Visitor, pages: ServedPages) -> None:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, islice
 from operator import attrgetter
 from time import sleep
@@ -29,7 +29,8 @@ from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import open_calls_in_store
-from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.loading import append_to_logs, copy_session, held_session
+from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import Store
 from handrail.taint import DELIMITER_SECRET
 from handrail.transcript import (
@@ -408,17 +409,15 @@ def fork_session(
     with options.open(writing=True) as store:
         row = find_session(store, session)
         head = row.head if at is None else _end_of_call(store, session, at)
-        fork = SessionRow(as_ or uuid.uuid4().hex, row.tags, row.session_id, store.now(), head)
-        # Writes only if the id is free, in one transaction; a check before it could be overtaken by another process.
-        if not store.copy(session, fork):
-            raise SessionError(
-                f"the session {fork.session_id} already exists, so nothing was written; give another --as"
-            )
+        note = copy_session(store, row, as_ or uuid.uuid4().hex, head)
+        with held_session(store, note.session_id, wait=timedelta(0)) as lock:
+            append_to_logs(store, lock, [note])
         if options.as_json:
+            fork = find_session(store, note.session_id)
             Screen().json(SESSION.json(StoredSession(store, fork, frozenset())))
             return
     count = count_noun(head, "entry", "entries")
-    Screen().say(f"Session {fork.session_id} starts with the first {count} of {session}.")
+    Screen().say(f"Session {note.session_id} starts with the first {count} of {session}.")
 
 
 def _end_of_call(store: Store, session: str, at: str) -> int:

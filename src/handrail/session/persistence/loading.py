@@ -393,11 +393,22 @@ def copy_for_fork(
     end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).storable)
     if end is None:
         raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
-    fork = row._replace(session_id=new_id, parent=session_id, created_at=store.now(), head=end)
-    if not store.copy(session_id, fork):
-        raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
+    return opening._replace(types=types), copy_session(store, row, new_id, end)
+
+
+def copy_session(store: SessionStore, row: SessionRow, new_id: str, end: int) -> ForkedFrom:
+    """Copies the session of a row up to an entry, and returns what the copy is to record of itself.
+
+    Raises:
+        SessionError: the store has a session of the new id; nothing was written.
+        StoreCorruptError: it cannot be read; nothing was written.
+    """
     earlier = known_items(store, row, lambda kind: kind is ForkedFrom).get(ForkedFrom, [])
-    return opening._replace(types=types), ForkedFrom(new_id, works_for(row, earlier))
+    fork = row._replace(session_id=new_id, parent=row.session_id, created_at=store.now(), head=end)
+    # Writes only if the id is free, in one transaction; a check before it could be overtaken by another process.
+    if not store.copy(row.session_id, fork):
+        raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
+    return ForkedFrom(new_id, works_for(row, earlier))
 
 
 def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:

@@ -85,6 +85,9 @@ if (status && status.dataset.events) {
     if (search && search.value) find();
   };
   events.addEventListener("fault", (event) => { status.textContent = JSON.parse(event.data); });
-  events.onerror = () => status.classList.add("cut-off");
+  events.onerror = () => {
+    status.classList.add("cut-off");
+    if (events.readyState === EventSource.CLOSED) status.append(" This page is not followed any more; open it again. ");
+  };
   events.onopen = () => status.classList.remove("cut-off");
 }
