@@ -17,6 +17,7 @@ CODE := $(wildcard src tests examples benchmarks chaos)
 DEMO_coding := examples/coding_agent/demo.py
 DEMO_mail := examples/mail_assistant/mail_demo.py
 DEMO_proxy := examples/mcp_proxy/proxy_demo.py
+DEMO_worker := examples/worker/worker_demo.py
 FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources tests/store/sqlite \
 	$(addprefix tests/session/test_,slices.py session.py calls.py machine.py) \
 	$(addprefix tests/serde/test_,codecs.py faults.py inputs.py)
@@ -36,7 +37,7 @@ $(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt require
 restate: setup ## Install Restate's server, 220 MB that only test-more and chaos need
 	@sh scripts/npm.sh restate
 
-demo: setup ## Run the refund desk, ARGS=coding, mail, or proxy; ARGS="--model openai:..." takes a real model
+demo: setup ## Run the refund desk, ARGS=coding, mail, proxy or worker; ARGS="--model openai:..." takes a real model
 	@$(BIN)/python $(if $(DEMO_$(firstword $(ARGS))),\
 		$(DEMO_$(firstword $(ARGS))) $(wordlist 2,$(words $(ARGS)),$(ARGS)),examples/refund_desk/main.py $(ARGS))
 

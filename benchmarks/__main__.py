@@ -49,6 +49,7 @@ from benchmarks import (
     traces,
     transcripts,
     walks,
+    workers,
 )
 from benchmarks.timing import (
     Bound,
@@ -121,6 +122,7 @@ GROUPS = {
     "python": Group(python_calls.BARE, (), python_calls.cases, 25, 10, python_calls.LIMITS),
     "mcp": Group(mcp_servers.BARE_STDIO, mcp_servers.BOUNDS, mcp_servers.cases, 9, 1, mcp_servers.LIMITS, take=min),
     "langgraph": Group(graphs.BY_HAND, (), graphs.cases, 25, 20, graphs.LIMITS),
+    "workers": Group(workers.STARTED, (), workers.cases, 25, 1, workers.LIMITS),
     "commands": Group(commands.BARE, (), lambda: nullcontext(commands.cases()), 5, 1, commands.LIMITS),
 }
 """What is measured, by the names that `--only` takes."""

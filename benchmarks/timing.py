@@ -29,6 +29,7 @@ Unit: TypeAlias = Literal[
     "MB",
     "s",
     "calls/s",
+    "runs/s",
     "% of a core",
     "round trips",
     "times its bytes",
@@ -50,7 +51,7 @@ def count(text: str) -> int:
     return int(text)
 
 
-_PLACES: Mapping[str, int] = {"s": 0, "calls/s": 0, "% of a core": 0, "round trips": 1}
+_PLACES: Mapping[str, int] = {"s": 0, "calls/s": 0, "runs/s": 0, "% of a core": 1, "round trips": 1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ happened, is not known to be done in the end, was not applied exactly once, or t
 the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
 sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; what speaks MCP is
 killed: see `chaos.mcp.kills`; so are graphs of LangGraph: see `chaos.langgraph.kills`; and programs in durable engines:
-see `chaos.engines.kills`.
+see `chaos.engines.kills`; and workers of the command: see `chaos.workers.kills`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from chaos.mcp.client import Setup
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
 from chaos.verdict import Verdict, judge, read_state
 from chaos.worker import wait_for_threads, warm
+from chaos.workers import kills as worker_kills
 from chaos.world import Counts, World
 
 _KILLS_TO_A_TROUBLE = 100
@@ -93,6 +94,8 @@ class Options:
         mcp: how many rounds to play in which a client, a proxy or a server of MCP is killed.
         langgraph: how many rounds to play in which a graph of LangGraph is killed.
         engines: how often to kill the programs of each kind that run in durable engines.
+        queue: how many workers of the command to kill that carry out runs.
+        only: the only option of these, or `"kills"`, whose part is played; empty for all.
     """
 
     kills: int
@@ -110,6 +113,8 @@ class Options:
     mcp: int
     langgraph: int
     engines: int
+    queue: int
+    only: str
 
 
 def main() -> int:
@@ -119,10 +124,9 @@ def main() -> int:
     policies: list[Policy] = [policy for policy in get_args(Policy) if options.policy in {policy, "both"}]
     verdicts: dict[str, Verdict | None] = {}
     _say(f"seed {options.seed}")
-    programs_end = _end_programs(options)
-    sandboxes_end = _kill_sandboxes(options)
-    calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options) & _kill_mcp(options)
-    calls_end = calls_end & _kill_graphs(options) & _kill_engines(options)
+    ends = [part(options) for name, part in _PARTS.items() if options.only in {"", name}]
+    if options.only not in {"", "kills"}:
+        return 0 if all(ends) else 1
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -135,7 +139,7 @@ def main() -> int:
         kept = verdict is not None and verdict.kept
         _say(_line(run, counts) + ("" if kept else "  BROKEN"))
     kept = all(verdict is not None and verdict.kept for verdict in verdicts.values())
-    return 0 if programs_end and sandboxes_end and calls_end and kept else 1
+    return 0 if all(ends) and kept else 1
 
 
 def _end_programs(options: Options) -> bool:
@@ -269,6 +273,36 @@ def _kill_engines(options: Options) -> bool:
     return not broken
 
 
+def _kill_workers(options: Options) -> bool:
+    """Kill workers of the command while they carry out runs; whether each run has ended as if nothing had happened."""
+    broken = False
+    for database in ("sqlite", "postgres") if options.queue else ():
+        if options.store not in {database, "both"}:
+            continue
+        plan = worker_kills.Plan.for_kills(options.queue, database, options.workers)
+        count = worker_kills.play(database, plan, random.Random(f"{options.seed} queue {database}"))
+        broken = broken or bool(count.faults)
+        for line in count.table:
+            _say(f"queue, {database}: {line}")
+        for fault in count.faults:
+            _say(f"    {fault}  BROKEN")
+    return not broken
+
+
+_PARTS: Mapping[str, Callable[[Options], bool]] = {
+    "programs": _end_programs,
+    "sandboxes": _kill_sandboxes,
+    "lines": _interrupt_lines,
+    "cancellations": _cancel_calls,
+    "outages": _cut_connections,
+    "mcp": _kill_mcp,
+    "langgraph": _kill_graphs,
+    "engines": _kill_engines,
+    "queue": _kill_workers,
+}
+"""What is played before workers are killed over each store, by the option that says how much."""
+
+
 @contextmanager
 def _urls(options: Options) -> Generator[dict[str, str]]:
     """A URL for each kind of store; within the block nothing is logged: thousands of calls are interrupted."""
@@ -392,15 +426,8 @@ def _parse() -> Options:
     parser = argparse.ArgumentParser(prog="make chaos ARGS=...", description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="workers to kill in each run (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=4, help="workers at a time (default: %(default)s)")
-    parser.add_argument(
-        "--agents",
-        type=int,
-        nargs="+",
-        default=[1, 50],
-        metavar="N",
-        help="sessions of a worker, for each run: one "
-        "through the synchronous entry, more as tasks of one event loop (default: 1 50)",
-    )
+    agents_help = "sessions of a worker: one through the synchronous entry, more as tasks of one loop (default: 1 50)"
+    parser.add_argument("--agents", type=int, nargs="+", default=[1, 50], metavar="N", help=agents_help)
     parser.add_argument("--store", choices=("sqlite", "postgres", "both"), default="both", help="default: %(default)s")
     parser.add_argument("--policy", choices=(*get_args(Policy), "both"), default="both", help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="where chance begins; printed")
@@ -435,6 +462,10 @@ def _parse() -> Options:
     parser.add_argument("--langgraph", type=int, default=100, metavar="N", help=langgraph_help)
     engines_help = "kills of each kind of program in a durable engine (default: %(default)s)"
     parser.add_argument("--engines", type=int, default=100, metavar="N", help=engines_help)
+    queue_help = "workers of the command to kill while they carry out runs of a queue (default: %(default)s)"
+    parser.add_argument("--queue", type=int, default=200, metavar="N", help=queue_help)
+    only_help = "play the part of one option alone; default: all"
+    parser.add_argument("--only", choices=("", *_PARTS, "kills"), default="", help=only_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
 

@@ -1,14 +1,12 @@
-"""Calls over PostgreSQL whose connections are cut, and whose answers are lost: a proxy stands before the server.
+"""Calls over PostgreSQL whose connections are cut, and whose answers are lost: `chaos.proxy` is before the server.
 
-What passes is delayed by 5 ms in each direction. At random a connection is cut before the server has got what the
-client sent, or after it has executed that and before the client has its answer, as that of a COMMIT. Several threads
-ask for the same calls until each has succeeded. Then each effect must have happened once, and each row that a handler
-has written through `context.connection` must stand there once.
+What passes is delayed by 5 ms in each direction. Several threads ask for the same calls until each has succeeded. Then
+each effect must have happened once, and each row that a handler has written through `context.connection` must stand
+there once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 from collections import Counter
@@ -16,14 +14,12 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
 
 import handrail.store
+from chaos.proxy import Proxy
 from handrail import ToolExecutor, tool
 from handrail.errors import HandrailError
 from handrail.prompt import External, ToolContext, ToolResult
@@ -32,9 +28,6 @@ from handrail.session import Session
 from handrail.store import Store
 
 _DELAY = 0.005
-_CHUNK = 1 << 16
-_COMMITS_ARE_LOST = 6  # so many times as often as other answers
-_QUIET = 3  # messages of a connection that pass in any case
 _MOST_ATTEMPTS = 400
 _THREADS = 12
 
@@ -56,89 +49,6 @@ class Outages:
     lost: int
     commits: int
     faults: list[str]
-
-
-class _Proxy:
-    """A proxy before a server on a Unix socket, in a thread of its own.
-
-    Args:
-        socket: where the server is.
-        dice: decides what is cut and lost.
-        often: how often that happens to a message, from 0 to 1.
-    """
-
-    def __init__(self, socket: Path, *, dice: random.Random, often: float) -> None:
-        self.counts: Counter[str] = Counter()
-        self.port = 0
-        self._socket = socket
-        self._dice = dice
-        self._often = often
-        self._ready = threading.Event()
-
-    @contextmanager
-    def running(self) -> Generator[None]:
-        """The proxy, while the block runs."""
-        thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-        thread.start()
-        self._ready.wait()
-        yield
-        self._loop.call_soon_threadsafe(self._ended.set)
-        thread.join()
-
-    async def _serve(self) -> None:
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._ended.wait()
-        server.close()  # what is connected yet ends with the loop
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_unix_connection(self._socket)
-        connection = _Connection(writer, to_server)
-        await asyncio.gather(self._send(connection, reader), self._answer(connection, from_server))
-
-    async def _send(self, connection: _Connection, reader: asyncio.StreamReader) -> None:
-        """Pass on what the client sends, until it is cut off, or the answer is to be lost."""
-        number = 0
-        with suppress(OSError):
-            while data := await reader.read(_CHUNK):
-                await asyncio.sleep(_DELAY)
-                number += 1
-                is_commit = b"COMMIT" in data
-                if number > _QUIET and self._dice.random() < self._often:
-                    self.counts["cut"] += 1
-                    break
-                if number > _QUIET and self._dice.random() < self._often * (_COMMITS_ARE_LOST if is_commit else 1):
-                    self.counts.update(["lost", "commits"] if is_commit else ["lost"])
-                    connection.loses_answer = True
-                connection.to_server.write(data)
-                await connection.to_server.drain()
-        connection.cut()
-
-    async def _answer(self, connection: _Connection, reader: asyncio.StreamReader) -> None:
-        with suppress(OSError):
-            while data := await reader.read(_CHUNK):
-                if connection.loses_answer:
-                    break
-                await asyncio.sleep(_DELAY)
-                connection.to_client.write(data)
-                await connection.to_client.drain()
-        connection.cut()
-
-
-@dataclass(slots=True)
-class _Connection:
-    """A connection through the proxy: both ends, and whether the next answer of the server is lost."""
-
-    to_client: asyncio.StreamWriter
-    to_server: asyncio.StreamWriter
-    loses_answer: bool = False
-
-    def cut(self) -> None:
-        """End it on both sides at once."""
-        for writer in (self.to_client, self.to_server):
-            writer.transport.abort()
 
 
 @dataclass(slots=True)
@@ -182,17 +92,14 @@ def play(url: str, *, orders: int, dice: random.Random, often: float = 0.02) -> 
     """
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE sold (number text)")
-    named = conninfo_to_dict(url)
-    proxy = _Proxy(Path(str(named["host"]), f".s.PGSQL.{named.get('port', 5432)}"), dice=dice, often=often)
+    proxy = Proxy(url, dice=dice, often=often, delay=_DELAY)
     shop = _Shop()
-    with proxy.running():
-        address = f"{quote(str(named['user']))}@127.0.0.1:{proxy.port}/{quote(str(named['dbname']))}?sslmode=disable"
-        with _opened(f"postgresql://{address}") as store:
-            threads = [threading.Thread(target=_work, args=(store, shop, place, orders)) for place in range(_THREADS)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+    with proxy.running(), _opened(proxy.url) as store:
+        threads = [threading.Thread(target=_work, args=(store, shop, place, orders)) for place in range(_THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     numbers = [f"{place}-{order}" for place in range(_THREADS) for order in range(orders)]
     with psycopg.connect(url) as connection:
         sold = Counter(str(number) for (number,) in connection.execute("SELECT number FROM sold"))

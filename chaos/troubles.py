@@ -66,10 +66,11 @@ class BusySqlite(_InBackground):
 
     def strike(self) -> str:
         """Take the lock; see `Trouble`."""
-        self.begin(self._hold)
+        self.begin(self.hold)
         return f"the database is locked for {_HELD_SECONDS} s"
 
-    def _hold(self) -> None:
+    def hold(self) -> None:
+        """Has the lock for its time."""
         connection = sqlite3.connect(self._path, isolation_level=None, timeout=10)
         connection.execute("BEGIN IMMEDIATE")
         time.sleep(_HELD_SECONDS)

@@ -36,6 +36,8 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.telemetry": frozenset({"opentelemetry"}),
     "handrail.view": frozenset({"jinja2", "markupsafe", "starlette", "uvicorn"}),
+    "handrail.worker": frozenset({"opentelemetry", "pydantic_ai"}),
+    "handrail.worker.procrastinate_queue": frozenset({"croniter", "procrastinate", "psycopg"}),
     "handrail.testing": frozenset({"pydantic_ai", "ruamel"}),
 }
 

@@ -79,13 +79,14 @@ FACES = {
         SqliteStore Store WatchCallback open""",
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
-    "handrail.testing": """Call Crashed Expect FakeClock Finished Outcome Reply Script ScriptedModel
+    "handrail.testing": """Call Crashed Expect FakeClock Completed Outcome Reply Script ScriptedModel
         crash_at play play_async run_to_crash run_tool run_tool_async""",
     "handrail.transcript": """ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem
         TranscriptMessage TranscriptReader""",
     "handrail.transaction": """CommitParticipant in_call RecordCommit Snapshotable Transaction TwoPhaseParticipant
         UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call""",
     "handrail.turns": "Ticket Turn draw_ticket find_turn own_turn",
+    "handrail.worker": "Again AgentFunction Failed Finished ResumeOptions RunOutcome RunTask Waiting resume submit",
 }
 """What each package exports: the documents, the README and programs import it from there."""
 

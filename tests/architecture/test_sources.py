@@ -28,6 +28,7 @@ SHORT_MODULES = {
 WITH_LOGGERS = {
     "redaction.py": "makes the loggers that write no secrets",
     "cli/application.py": "adds handlers, and logs nothing",
+    "cli/worker.py": "has what workers log written to standard error, and logs nothing",
     "cli/screen.py": "adds a handler, and logs nothing",
 }
 """Modules of the library that may name a logger themselves, with the reason why each does."""

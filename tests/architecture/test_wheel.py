@@ -51,6 +51,7 @@ NEEDS = {
     "telemetry": "handrail.telemetry",
     "schemas": "handrail.serde.schema_codec",
     "view": "handrail.view.export, handrail.view.server, handrail.cli.view",
+    "worker": "handrail.worker, handrail.worker.procrastinate_queue, handrail.cli.worker",
     "demo": "handrail.adapters.pydantic_ai, handrail.testing.script_file, handrail.view.export, rich",
     "all": "handrail.agents, handrail.cli.application, handrail.store.postgres, pydantic_monty, mcp, openai, anthropic",
 }

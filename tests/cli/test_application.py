@@ -47,6 +47,9 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 COMMANDS = _commands(application.application())
 
 
+WITH_STORE = {(word,) for word in ("run", "view", "proxy", "serve", "worker", "submit")}
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_explains_itself(handrail: Command, words: Sequence[str], wording: Wording) -> None:
     """The help names the options of the store and the exit codes; it needs no store."""
@@ -54,7 +57,7 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str], 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(" ".join(("Usage: handrail", *words)))
     assert [" ".join(each.split()) for each in ran.out.split("\n\n") if "; 1 " in each] == wording
-    has_store = words in {("run",), ("view",), ("proxy",), ("serve",)} or len(words) == 2
+    has_store = len(words) == 2 or words in WITH_STORE
     assert any(line.startswith("│ --store ") for line in ran.out.splitlines()) == has_store
     assert "\x1b" not in ran.out
 

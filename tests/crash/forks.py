@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any, NoReturn
 
 from handrail import waiting
-from handrail.testing import Crashed, Finished
+from handrail.testing import Completed, Crashed
 from handrail.testing.crash import REACHED, RETURNED, run_child, write_request
 from tests.architecture.sources import ROOT
 
@@ -94,7 +94,7 @@ def start(module: str, *arguments: str) -> Generator[Fork]:
             process.wait()
 
 
-def fork_to_crash(target: Callable[..., object], *arguments: Any, at: str | None, nth: int = 1) -> Crashed | Finished:
+def fork_to_crash(target: Callable[..., object], *arguments: Any, at: str | None, nth: int = 1) -> Crashed | Completed:
     """Run a function of a module in a process, and kill that when it reaches a point for the nth time."""
     with TemporaryDirectory(prefix="handrail-crash-") as name:
         folder = Path(name)
@@ -104,7 +104,7 @@ def fork_to_crash(target: Callable[..., object], *arguments: Any, at: str | None
             code = process.wait()
         reached = tuple((folder / REACHED).read_text(encoding="utf-8").split())
         if code == 0:
-            return Finished(pickle.loads((folder / RETURNED).read_bytes()), reached)  # noqa: S301 - of `run_child`
+            return Completed(pickle.loads((folder / RETURNED).read_bytes()), reached)  # noqa: S301 - of `run_child`
     assert code == -signal.SIGKILL, f"exit code {code}"
     assert at is not None
     assert (reached[-1], reached.count(at)) == (at, nth), f"killed at {reached[-1]}"

@@ -1,4 +1,4 @@
-"""The coding agent, the mail assistant and the proxy, run as people run them: by their path, without a terminal."""
+"""The coding agent, the mail assistant, proxy and workers, run by their path as people run them, without a terminal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.demos import CALL, EXAMPLES, PROMISED, judged, run
+from tests.store.postgres_server import fresh_url
 
 DEMO = EXAMPLES / "coding_agent" / "demo.py"
 READING = Path("durations", "reading.py")
@@ -105,3 +106,45 @@ def test_without_the_proxy_every_promise_is_broken(tmp_path: Path) -> None:
     shown = run(PROXY_DEMO, "--fault", TMPDIR=str(tmp_path))
     assert (shown.returncode, shown.stderr) == (1, ""), shown.stdout + shown.stderr
     assert [*judged(shown).values()] == [False, False, False]
+
+
+WORKER_DEMO = EXAMPLES / "worker" / "worker_demo.py"
+PAID_BY_WORKERS = re.compile(r"^\* A-\d+: paid (\d) x, run finished: A-\d+ is paid", re.MULTILINE)
+
+
+@pytest.mark.timeout(120)  # six processes die, one after the other
+def test_each_order_is_paid_once_however_many_workers_are_killed(tmp_path: Path) -> None:
+    """Six are killed between a payment and its answer; then the store shows each run, and the calls of one."""
+    shown = run(WORKER_DEMO, TMPDIR=str(tmp_path), HANDRAIL_STORE="")
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stdout + shown.stderr
+    opening, _, _ = shown.stdout.partition("\n=== ")
+    assert judged(shown) == dict.fromkeys(PROMISED.findall(opening), True)
+    assert len(judged(shown)) == 2
+    assert PAID_BY_WORKERS.findall(shown.stdout) == ["1"] * 12
+    assert shown.stdout.count("is killed;") == 4
+    assert "is paid, says the bank" in shown.stdout
+    runs, calls = [
+        subprocess.run(["sh", "-c", command], capture_output=True, encoding="utf-8", check=True).stdout
+        for command in COMMAND.findall(shown.stdout)
+    ]
+    assert runs.count("  clerk  finished  ") == 12
+    assert calls.count("  pay(order=") == 1
+
+
+@pytest.mark.short(0)
+@pytest.mark.timeout(120)  # as above
+def test_two_workers_on_a_server_pay_each_order_once(tmp_path: Path) -> None:
+    """`HANDRAIL_STORE` names a store in PostgreSQL."""
+    with fresh_url() as url:
+        shown = run(WORKER_DEMO, TMPDIR=str(tmp_path), HANDRAIL_STORE=url)
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stdout + shown.stderr
+    assert [*judged(shown).values()] == [True, True]
+
+
+@pytest.mark.short(0)
+@pytest.mark.timeout(120)  # as above
+def test_payments_that_are_made_again_break_a_promise(tmp_path: Path) -> None:
+    """`--fault` has the tool say that a second time does no harm."""
+    shown = run(WORKER_DEMO, "--fault", TMPDIR=str(tmp_path), HANDRAIL_STORE="")
+    assert (shown.returncode, shown.stderr) == (1, ""), shown.stdout + shown.stderr
+    assert [*judged(shown).values()] == [True, False]

@@ -17,7 +17,7 @@ from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import PostponedCall, record_postponed
 from handrail.store.urls import open as open_store
-from handrail.testing import Crashed, Finished
+from handrail.testing import Completed, Crashed
 from tests import kit
 from tests.crash.forks import fork_to_crash
 from tests.kit import refusal
@@ -243,7 +243,7 @@ def test_reset_that_is_killed_has_happened_whole_or_not_at_all(tmp_path: Path, a
     assert fork_to_crash(reset_stored, url, at=at) == Crashed(at)
     with open_store(url) as kept, Session.open(kept, "s") as session:
         assert held(session) == ({} if at == "unit-after-commit" else before)
-    assert fork_to_crash(reset_stored, url, at=None) == Finished([])
+    assert fork_to_crash(reset_stored, url, at=None) == Completed([])
 
 
 def test_predicate_says_which_items_are_cleared(store: FaultyStore) -> None:

@@ -47,9 +47,9 @@ class _Driver(PostgresDriver):
         super().close()
 
 
-_TABLES = ("effects", "sessions", "entries", "checkpoints", "decisions", "answers")
+_TABLES = ("effects", "sessions", "entries", "checkpoints", "decisions", "answers", "runs")
 _EMPTY = f"WITH {', '.join(f'{table} AS (DELETE FROM handrail_{table})' for table in _TABLES)} SELECT"  # noqa: S608 - constants
-"""Deletes the few rows of a test; TRUNCATE makes new files for six tables, which takes twenty times as long."""
+"""Deletes the few rows of a test; TRUNCATE makes new files for each table, which takes twenty times as long."""
 
 _BUSY = timedelta(seconds=20)  # a slow machine must not fail a test
 _SERIAL = count(1)

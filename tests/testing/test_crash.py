@@ -17,7 +17,7 @@ import pytest
 
 from handrail import crash_points
 from handrail.crash_points import POINTS, reached
-from handrail.testing import Crashed, Finished, crash_at, run_to_crash
+from handrail.testing import Completed, Crashed, crash_at, run_to_crash
 from handrail.testing.crash import REACHED, RETURNED, CrashTrap, run_child, write_request
 from tests.wording import Wording
 
@@ -112,7 +112,7 @@ def test_a_point_that_was_not_reached_is_told_with_those_that_were(tmp_path: Pat
     """The function has come to its end; what it returned is there."""
     path = str(tmp_path / "file")
     ended = run_to_crash(three_steps, path, at="unit-begun")
-    assert ended == Finished(f"wrote {path}")
+    assert ended == Completed(f"wrote {path}")
     assert ended.reached == ("before-handler", "after-handler", "after-handler", "after-commit")
     assert ended.output == wording
 
@@ -120,7 +120,7 @@ def test_a_point_that_was_not_reached_is_told_with_those_that_were(tmp_path: Pat
 def test_a_function_can_be_async() -> None:
     """Without a point it is not killed at all."""
     ended = run_to_crash(slowly, at=None)
-    assert ended == Finished(str(Path.cwd()))
+    assert ended == Completed(str(Path.cwd()))
     assert ended.reached == ("after-claim",)
     assert run_to_crash(slowly, at="after-claim") == Crashed("after-claim")
 

@@ -67,6 +67,24 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
             "prune": "handrail.cli.ledger:prune_effects",
         },
     ),
+    "worker": (
+        "Carry out the runs that are submitted, and those of workers that have died.",
+        "handrail.cli.worker:run_worker",
+    ),
+    "submit": (
+        "Hand a run to workers. The session is its key: submitted twice, it is one run.",
+        "handrail.cli.runs:submit_run",
+    ),
+    "runs": (
+        "List, show and await the runs of workers, cancel them, and have them carried out again.",
+        {
+            "list": "handrail.cli.runs:list_runs",
+            "show": "handrail.cli.runs:show_run",
+            "wait": "handrail.cli.runs:wait_for_run",
+            "cancel": "handrail.cli.runs:cancel",
+            "retry": "handrail.cli.runs:retry",
+        },
+    ),
     "view": (
         (
             "Look at sessions in a browser, while they run: what was said, and each call with its times, changes and "

@@ -202,11 +202,16 @@ def show_question(session: str, call: str, /, *, options: StoreOptions = StoreOp
             words = ("handrail", "approvals", "answer", question.session_id, row.name, "yes", "--store", store.url)
             screen.command([shlex.quote(word) for word in words])
         others = [other for other in of_session if other.answer is None and not other.is_same(question)]
-        _print_resuming(screen, question, store.url, others_open=bool(others))
+        has_workers = store.run(question.session_id) is not None
+        _print_resuming(screen, question, store.url, others_open=bool(others), has_workers=has_workers)
 
 
-def _print_resuming(screen: Screen, question: StoredQuestion, url: str, *, others_open: bool) -> None:
-    if question.answer is not None and not question.answer.approved and not question.path:
+def _print_resuming(
+    screen: Screen, question: StoredQuestion, url: str, *, others_open: bool, has_workers: bool
+) -> None:
+    if has_workers and not question.unstored:
+        screen.say("Its workers resume the run with the answer.")
+    elif question.answer is not None and not question.answer.approved and not question.path:
         screen.say("Its model reads that when its program is run again.")
     elif question.unstored:
         screen.say(
@@ -291,6 +296,7 @@ def answer_question(  # noqa: PLR0913 - they are its options
             code = _answer_all(screen, store, questions, answer, yes=how.yes, as_json=options.as_json)
             return max(code, _report_unreadable(screen, unreadable))
         question = find_question(store, words[0], words[1])
+        has_workers = store.run(question.session_id) is not None
         (stored_question,) = give_answer(store, question.session_id, [question], answer)
         of_session = stored_questions(store, question.session_id)
         still_open = sum(question.answer is None for question in of_session)
@@ -301,7 +307,7 @@ def answer_question(  # noqa: PLR0913 - they are its options
     _say_recorded(screen, [stored_question], of_session)
     if still_open:
         screen.say(f"Still open in session {question.session_id}: {count_noun(still_open, 'question')}.")
-    _print_resuming(screen, stored_question, store.url, others_open=bool(still_open))
+    _print_resuming(screen, stored_question, store.url, others_open=bool(still_open), has_workers=has_workers)
     return DONE
 
 

@@ -104,15 +104,18 @@ class StoreOptions:
         """True if a program reads the output."""
         return self.format == "json"
 
-    def open(self, *, writing: bool = False) -> Store:
-        """Opens the store, for reading unless `writing` is given; it is closed by leaving its `with` block."""
+    def open(self, *, writing: bool = False, create: bool = False) -> Store:
+        """Opens the store, for reading unless `writing` is given; it is closed by leaving its `with` block.
+
+        With `create`, a file that does not exist is made.
+        """
         if not self.store or self.store.startswith("memory:"):
             msg = (
                 f"which store? Give --store URL or set HANDRAIL_STORE: {EXAMPLES}. One in memory ends with its process"
             )
             raise CycloptsError(msg=msg)
         name = unquote(self.store.removeprefix(SQLITE)) if self.store.startswith(SQLITE) else ""
-        if name and not Path(name).exists():
+        if name and not create and not Path(name).exists():
             raise StoreError(f"the database {name} does not exist; check --store", store=self.store)
         return open_store(self.store, read_only=not writing)
 

@@ -3,7 +3,8 @@
 An answer is a row of the store, which is written while a run has the session open, too. What was shown is looked at
 again before, because another person may have answered it, or a run may have resumed it, since; and of two rows for one
 call the store takes the first. So of two answers to one question the first counts, and the other is refused. The holder
-of the session takes the answer in at its next step; if no process holds it, the process that answers does.
+of the session takes the answer in at its next step; if no process holds it, the process that answers does. A run of
+workers that waits is open then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import timedelta
 
 from handrail.errors import SessionError, SessionLockedError
 from handrail.operations.questions import StoredQuestion, last_attempt, session_items, stored_questions
+from handrail.operations.runs import wake_run
 from handrail.operations.sessions import name_call
 from handrail.redaction import redacted
 from handrail.session.open_calls import GivenAnswer, RecordedAnswer, answer_row
@@ -60,6 +62,7 @@ def give_answer(
             break
         # Another person has answered meanwhile, so the questions are looked at again.
     _take_in(store, session_id)
+    wake_run(store, session_id)
     after = stored_questions(store, session_id)
     # One that is not there any more has been carried out by the holder of its session meanwhile.
     questions = [replace(question, answer=answer) for question in current]

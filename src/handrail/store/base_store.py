@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate, count
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from handrail.clock import Clock
 from handrail.process import process_in_words
@@ -26,6 +26,7 @@ from handrail.store.protocol import (
     Store,
     WatchCallback,
     change_effect,
+    disown,
     with_proof,
 )
 from handrail.waiting import await_shielded, closing_after, run_in_thread_or_here
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     _Rest = Store
 else:
     _Rest = object
+
+
+LEASE_OF_EVICTED: Final = timedelta(seconds=20)
+"""How long an effect is waited for at most whose process has lost the session, and does not renew it."""
 
 
 class BaseStore(_Rest):
@@ -126,13 +131,17 @@ class BaseStore(_Rest):
         rows = [*self.open_effects(session_id)]
         return tuple(map(partial(_open_call, self, now=self.now()), rows)) if rows else ()
 
-    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
+    def end_leases_of_dead(self, session_id: str, *, is_evicted: bool = False) -> tuple[OpenCall, ...]:
         """Ends the leases of the session's running effects whose owner is proved dead; returns the others."""
         now = self.now()
         for row in self.open_effects(session_id):
             is_awaited = row.status == "running" and row.lease_until is not None and row.lease_until > now
             if is_awaited and self.owner_lives(row) is False:
                 change_effect(self, row, row._replace(lease_until=now))
+            elif is_evicted and row.status == "running" and row.lease_until is not None:
+                # A process that is not stopped renews it all the same.
+                until = min(row.lease_until, now + LEASE_OF_EVICTED)
+                change_effect(self, row, disown(row)._replace(lease_until=until))
         claims = self.open_claims(session_id)
         return tuple(call for call in claims if call.lease_until is not None and call.lease_until > now)
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from operator import attrgetter, itemgetter
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
@@ -22,6 +23,8 @@ from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
     DatabaseConnection,
+    RunChange,
+    RunRow,
     SessionAppend,
     SessionContents,
     SessionEntry,
@@ -54,6 +57,7 @@ class _Session:
     checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
     token: str = ""
     answers: dict[CallRef, AnswerRow] = field(default_factory=dict[CallRef, AnswerRow])
+    run: RunRow | None = None
 
     def append(self, append: SessionAppend) -> None:
         _, head, entries, checkpoint = append
@@ -250,6 +254,22 @@ class MemoryStore(BaseStore):
         with self._lock:
             return tuple(sorted(self._sessions.get(session_id, _NONE).answers.values(), key=lambda row: row.given_at))
 
+    def run(self, session_id: str) -> RunRow | None:
+        """Returns the run of a session; `None` if there is none."""
+        return self._sessions.get(session_id, _NONE).run
+
+    def runs(self, *, after: tuple[datetime, str] | None = None) -> Iterator[RunRow]:
+        """Returns all runs, or those that follow one, the newest first."""
+        with self._lock:
+            rows = [(run.submitted_at, run.session_id, run) for one in self._sessions.values() if (run := one.run)]
+        in_order = sorted(rows, key=itemgetter(0, 1), reverse=True)
+        return (run for at, session_id, run in in_order if after is None or (at, session_id) < after)
+
+    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Sequence[RunRow]:
+        """Returns the open runs of a queue that are due, those first that are due for the longest time."""
+        runs = [run for run in self.runs() if (run.queue, run.status) == (queue, "open") and run.due_at <= now]
+        return sorted(runs, key=attrgetter("due_at", "session_id"))[:limit]
+
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """Returns the newest checkpoint that covers no entry after `until`."""
         newest = reversed(self._sessions.get(session_id, _NONE).checkpoints)
@@ -329,6 +349,10 @@ class MemoryStore(BaseStore):
             case AnswerChange(before, row):
                 session = self._sessions.get(row.session_id)
                 return RefusedWrite(write) if session is None or session.answers.get(row.call) != before else None
+            case RunChange(row):
+                session = self._sessions.get(row.session_id, _NONE)
+                version = 0 if session.run is None else session.run.version
+                return RefusedWrite(write) if session is _NONE or version != row.version - 1 else None
             case SessionAppend(lock, head, entries):
                 locks.newest_number(lock.session_id, head, entries)
                 self._check_holder(lock, head)
@@ -346,6 +370,8 @@ class MemoryStore(BaseStore):
                 self._sessions[lock.session_id].append(write)
             case AnswerChange(_, row):
                 self._require_session(row.session_id).answers[row.call] = row
+            case RunChange(row):
+                self._require_session(row.session_id).run = row
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
             case _:  # a condition, or what belongs to another kind of store

@@ -28,7 +28,7 @@ from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process import process_in_words
 from handrail.session import Session
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionStore
+from handrail.session.persistence.protocol import AnswerChange, RunChange, SessionAppend, SessionHeld, SessionStore
 from handrail.session.session import OpenOptions
 from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 
@@ -236,10 +236,10 @@ class RefusedWrite(NamedTuple):
 
     Attributes:
         write: the write that was refused.
-        present: the present row of the key; `None` if there is none, and for answers.
+        present: the present row of the key; `None` if there is none, and for answers and runs.
     """
 
-    write: EffectWrite | AnswerChange
+    write: EffectWrite | AnswerChange | RunChange
     present: EffectRow | None = None
 
     def error(self) -> LeaseLostError | AppliedMeanwhileError | SessionError:
@@ -250,6 +250,8 @@ class RefusedWrite(NamedTuple):
             return SessionError(
                 f"another answer to call {self.write.row.call} was given meanwhile; nothing was written"
             )
+        if isinstance(self.write, RunChange):
+            return SessionError(f"the run of session {self.write.row.session_id} was changed meanwhile")
         return LeaseLostError(self.write.before.key, self.write.before.fence)
 
 
@@ -431,17 +433,21 @@ def has_written(store: Store, unit: UnitOfWork) -> bool:
 
 
 def _is_written(store: Store, write: object) -> bool | None:
+    is_there: bool | None = None  # a condition; or what a handler has written, which is committed with the rest
     match write:
         case EffectInsert(row):
-            return store.get(*row[:2]) == row
+            is_there = store.get(*row[:2]) == row
         case EffectChange(before, row) | MarkApplied(before, row):
             # Who has removed a row is not known, so a removal counts once.
-            return row is not None and store.get(*before[:2]) == row
+            is_there = row is not None and store.get(*before[:2]) == row
         case SessionAppend(lock, head, entries):
-            return store.holder(lock.session_id) == (lock.token, head + len(entries))
+            is_there = store.holder(lock.session_id) == (lock.token, head + len(entries))
         case AnswerChange(_, row):
-            return row in store.answers(row.session_id)
+            is_there = row in store.answers(row.session_id)
+        case RunChange(row):
+            is_there = store.run(row.session_id) == row
         case RecordCommit(journal_id):
-            return store.is_committed(journal_id)
-        case _:  # a condition; or what a handler has written, which is committed with the rest
-            return None
+            is_there = store.is_committed(journal_id)
+        case _:
+            pass
+    return is_there

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.testing.crash import Crashed, Finished, crash_at, run_to_crash
+from handrail.testing.crash import Completed, Crashed, crash_at, run_to_crash
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script, play, play_async
 from handrail.testing.single_call import run_tool, run_tool_async
 
@@ -21,10 +21,10 @@ else:
 
 __all__ = [
     "Call",
+    "Completed",
     "Crashed",
     "Expect",
     "FakeClock",
-    "Finished",
     "Outcome",
     "Reply",
     "Script",

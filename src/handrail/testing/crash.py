@@ -143,7 +143,7 @@ class Crashed:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class Completed:
     """The process ended, and has not reached the point that often; `value` is what the function returned."""
 
     value: Any
@@ -157,7 +157,7 @@ def run_to_crash(
     at: str | None,
     nth: int = 1,
     timeout: timedelta = timedelta(minutes=1),
-) -> Crashed | Finished:
+) -> Crashed | Completed:
     """Runs a function in a new Python process, and kills that with SIGKILL when it reaches a point.
 
     It has the working directory and the environment of this process. Processes that the function has started are not
@@ -172,7 +172,7 @@ def run_to_crash(
         timeout: the time limit.
 
     Returns:
-        `Crashed`, or `Finished` if the point was not reached that often.
+        `Crashed`, or `Completed` if the point was not reached that often.
 
     Raises:
         ValueError: the point is unknown, or `nth` is less than 1.
@@ -205,7 +205,7 @@ def run_to_crash(
             return Crashed(at, nth, reached, text)
         if code == 0:
             value = pickle.loads((folder / RETURNED).read_bytes())  # noqa: S301 - of `run_child`
-            return Finished(value, reached, text)
+            return Completed(value, reached, text)
         raise _with_note(subprocess.CalledProcessError(code, f"{target.__module__}:{target.__name__}", text), folder)
 
 

@@ -16,7 +16,7 @@ from handrail.prompt import External, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolInvoked, ToolMessage
 from handrail.session import stored_as
 from handrail.store import EffectRow
-from handrail.testing import Finished
+from handrail.testing import Completed
 from tests.crash.forks import fork_to_crash
 from tests.crash.pages import REPEAT, rows
 from tests.kit import Note, Run, both_ways, call, executor, raises, tool
@@ -275,7 +275,7 @@ def begun(folder: Path) -> str:
 
 def test_the_page_has_a_row_for_each_point_that_a_repeat_passes(tmp_path: Path) -> None:
     """In the order in which it passes them, each once; and one for a process that is not killed."""
-    finished = expect(Finished, fork_to_crash(repeat, begun(tmp_path / "whole"), at=None))
+    finished = expect(Completed, fork_to_crash(repeat, begun(tmp_path / "whole"), at=None))
     assert [*finished.reached, "nowhere"] == [row[0] for row in rows(REPEAT)]
 
 

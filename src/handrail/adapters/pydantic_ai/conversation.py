@@ -8,6 +8,7 @@ each prompt. `one_at_a_time` excludes a second run.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
@@ -92,6 +93,7 @@ class StoredHistory:
         self._name = name
         self._owner: Owner = of
         self._is_held = is_held
+        self._saving = asyncio.Lock()  # a run that is cancelled saves while a task of PydanticAI still does
         self._conversation = Conversation(session[ConversationPart], session.calls, of, name)
         self._load()
 
@@ -250,7 +252,8 @@ class StoredHistory:
         self.adopt_records()
 
     async def _off_loop(self, act: Callable[[], None]) -> None:
-        await ASYNC.write_to(self.session.store, act)
+        async with self._saving:
+            await ASYNC.write_to(self.session.store, act)
 
     async def record_request(self, messages: Sequence[ModelMessage]) -> None:
         """Stores a request, as `record` does; one that answers calls or a check is made again."""
@@ -290,8 +293,8 @@ class StoredHistory:
         # A history processor may have replaced or dropped messages; then a suffix would not fit the stored part.
         whole = self._whole or not _is_same(self._in_store, messages[: len(self._in_store)])
         new = messages if whole else messages[len(self._in_store) :]
-        # An agent's final messages are stored already; a prompt's conversation is finished by its mark, and so is one
-        # whose answer was to be checked.
+        # An agent's final messages are stored already; a prompt's conversation is finished by its mark, and so is
+        # one whose answer was to be checked.
         if not new and not (has_ended and (self._owner == "prompt" or self._unchecked)):
             return
         unchecked = self._unchecked and not has_ended

@@ -194,7 +194,7 @@ def load_session(
     try:
         # The process that held the lock may have died in a call. Without this, the next claim would wait for its lease.
         if not lock.was_released:
-            for claim in store.end_leases_of_dead(session_id):
+            for claim in store.end_leases_of_dead(session_id, is_evicted=opening.evict):
                 _log.warning("session %s: %s", session_id, claim)
         # The row was read with the lock held: before that, another holder could still append.
         row = lock.row

@@ -176,6 +176,30 @@ class AnswerChange(NamedTuple):
     row: AnswerRow  # what comes in its place
 
 
+RunStatus: TypeAlias = Literal["open", "waiting", "finished", "failed", "cancelled"]
+"""Where a run is: a worker is to carry it out, or does; it waits for answers of people; or it has ended."""
+
+
+class RunRow(NamedTuple):
+    """What workers are to carry out in a session. Any process may change it; a session has at most one."""
+
+    session_id: str
+    version: int  # one more with each change, from 1
+    status: RunStatus
+    queue: str
+    priority: int  # the highest comes first
+    worker: str  # who carries it out; empty for none
+    due_at: datetime  # not before this time; until then, its worker has it. Aware and in UTC
+    submitted_at: datetime
+    data: bytes  # what else is known of it, as JSON in UTF-8; see `handrail.operations.runs`
+
+
+class RunChange(NamedTuple):
+    """A run that a unit of work writes, if its row has the version before, or none for 1, and the session exists."""
+
+    row: RunRow
+
+
 class FetchedRows:
     """The rows of a handler's statement; `rowcount` is -1 where the database does not report it."""
 
@@ -294,15 +318,24 @@ class SessionStore(UnitStore, Protocol):
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
 
-    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
+    def end_leases_of_dead(self, session_id: str, *, is_evicted: bool = False) -> tuple[OpenCall, ...]:
         """Ends the leases of running effects whose owner is proved dead; the next claim decides their outcome.
 
-        Returns the running effects whose lease has not expired: their owners may be alive, so the leases are waited
-        for.
+        If the session was taken from its holder, that one may be stopped: what it does not renew ends soon. Returns the
+        running effects whose lease has not expired: their owners may be alive, so the leases are waited for.
         """
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
         """The answers of people to calls of a session, the oldest first; a fork has none of them."""
+
+    def run(self, session_id: str) -> RunRow | None:
+        """The run of a session, if workers are to carry one out."""
+
+    def runs(self, *, after: tuple[datetime, str] | None = None) -> Iterator[RunRow]:
+        """All runs, the newest first; or those that follow one in this order: its `submitted_at`, and its session."""
+
+    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Sequence[RunRow]:
+        """The open runs of a queue that are due, those first that are due for the longest time."""
 
     def copy(self, source: str, row: SessionRow) -> bool:
         """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.

@@ -46,12 +46,26 @@ from handrail.waiting import check_blocking
 class PostgresStore(SqlStore):
     """A `handrail.store.Store` on a server of PostgreSQL, with the server's clock unless another one is given.
 
+    Attributes:
+        server: the database, for others who use it, too.
+
     Raises:
         StoreError: the server cannot be reached, or its tables are those of a newer Handrail.
     """
 
     def __init__(self, server: Server, *, clock: Clock | None = None) -> None:
-        super().__init__(PostgresDriver(server, clock=clock), clock=clock or SYSTEM_CLOCK)
+        self.server: Server = server
+        self._connections = PostgresDriver(server, clock=clock)
+        super().__init__(self._connections, clock=clock or SYSTEM_CLOCK)
+
+    @contextmanager
+    def borrow(self) -> Generator[PsycopgConnection]:
+        """Lends a connection, on which each statement is a transaction of its own."""
+        connection = self._connections.acquire()
+        try:
+            yield connection.connection
+        finally:
+            self._connections.release(connection)
 
 
 class PostgresDriver:

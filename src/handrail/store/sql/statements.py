@@ -195,6 +195,36 @@ REPLACE_ANSWER = (
 GET_ANSWERS = tables.ANSWER_TABLE.select_from_session(" ORDER BY given_at, reply, call_id")
 """The answers to calls of a session, the oldest first."""
 
+INSERT_RUN = tables.RUN_TABLE.insert(
+    f"SELECT {tables.RUN_TABLE.marks} WHERE EXISTS "
+    f"(SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS} AND {IS_CURRENT})"
+)
+"""The run of a session, if it exists and has none."""
+
+REPLACE_RUN = (
+    f"UPDATE handrail_runs SET ({tables.RUN_TABLE.rest.names}) = ({tables.RUN_TABLE.rest.marks}) "
+    f"WHERE session_id = ? AND version = ? AND {IS_CURRENT}"
+)
+"""Replaces the run of a session, if it has still the version before."""
+
+_HAS_SESSION = (
+    "EXISTS (SELECT 1 FROM handrail_sessions AS own WHERE own.session_id = handrail_runs.session_id AND own.head >= 0)"
+)
+GET_RUN = f"{tables.RUN_TABLE.rows} WHERE session_id = ? AND {_HAS_SESSION}"
+"""The run of a session."""
+
+OLDER_RUNS = (
+    f"{tables.RUN_TABLE.rows} WHERE (submitted_at, session_id) < (?, ?) AND {_HAS_SESSION} "
+    f"ORDER BY submitted_at DESC, session_id DESC LIMIT {ROWS_PER_PAGE}"
+)
+"""The page of runs after one, the newest first."""
+
+DUE_RUNS = (
+    f"{tables.RUN_TABLE.rows} WHERE status = 'open' AND queue = ? AND due_at <= ? AND {_HAS_SESSION} "
+    "ORDER BY due_at, session_id LIMIT ?"
+)
+"""The open runs of a queue that are due, those first that are due for the longest time."""
+
 _VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"
 SESSION_SIZE = (
     "SELECT (SELECT count(*) FROM handrail_entries WHERE session_id = ?), "
@@ -222,7 +252,13 @@ DELETE_SESSION = "DELETE FROM handrail_sessions WHERE session_id = ? AND head < 
 
 REMOVE_FROM_SESSION = tuple(
     table.remove_some()
-    for table in (tables.ENTRY_TABLE, tables.CHECKPOINT_TABLE, tables.ANSWER_TABLE, tables.EFFECT_TABLE)
+    for table in (
+        tables.ENTRY_TABLE,
+        tables.CHECKPOINT_TABLE,
+        tables.ANSWER_TABLE,
+        tables.RUN_TABLE,
+        tables.EFFECT_TABLE,
+    )
 )
 """Some rows of a session, one kind after the other."""
 

@@ -15,6 +15,7 @@ from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
     DatabaseConnection,
+    RunRow,
     SessionContents,
     SessionEntry,
     SessionLock,
@@ -180,6 +181,21 @@ class SqlStore(BaseStore):
         """Returns the answers that people have given to calls of a session, the oldest first."""
         rows = self._database.query(statements.GET_ANSWERS, (session_id,))
         return tuple(tables.read_answer(columns, session_id, self.url) for columns in rows)
+
+    def run(self, session_id: str) -> RunRow | None:
+        """Returns the run of a session; `None` if there is none."""
+        rows = self._database.query(statements.GET_RUN, (session_id,))
+        return tables.read_run(rows[0], self.url) if rows else None
+
+    def runs(self, *, after: tuple[datetime, str] | None = None) -> Iterator[RunRow]:
+        """Returns all runs, or those that follow one; each as it stood when the iteration came near it."""
+        pages = self._pages(statements.OLDER_RUNS, lambda last: (last[7], last[0]), _place(after))
+        return (tables.read_run(columns, self.url) for columns in pages)
+
+    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Sequence[RunRow]:
+        """Returns the open runs of a queue that are due, those first that are due for the longest time."""
+        rows = self._database.query(statements.DUE_RUNS, (queue, tables.to_micros(now), limit))
+        return [tables.read_run(columns, self.url) for columns in rows]
 
     def held_sessions(self) -> frozenset[str]:
         """Returns the sessions that a process holds at this moment, this process or another one."""

@@ -18,7 +18,16 @@ from operator import methodcaller
 from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
-from handrail.session.persistence.protocol import AnswerRow, Checkpoint, EntryPosition, Role, SessionEntry, SessionRow
+from handrail.session.persistence.protocol import (
+    AnswerRow,
+    Checkpoint,
+    EntryPosition,
+    Role,
+    RunRow,
+    RunStatus,
+    SessionEntry,
+    SessionRow,
+)
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.store.sql.driver import ColumnTypes
 
@@ -132,7 +141,7 @@ class Table(RowForm):
 
     def remove_some(self) -> str:
         """Makes the statement that removes the first rows of a session; takes its id twice, and how many."""
-        session, rest = self.columns[0].name, self.key.partition(", ")[2]
+        session, rest = self.columns[0].name, self.key.partition(", ")[2] or self.key
         first = f"SELECT {rest} FROM {self.name} WHERE {session} = ? ORDER BY {rest} LIMIT ?"
         return f"DELETE FROM {self.name} WHERE {session} = ? AND ({rest}) IN ({first})"
 
@@ -205,6 +214,7 @@ def _decompress(items: bytes) -> bytes:
 _TEXT = ColumnKind("TEXT", str)
 _TAGS = ColumnKind("TEXT", str, json.dumps, _tags)
 _ROLE = ColumnKind("TEXT", str, read=_ROLES.__getitem__)
+_RUN_STATUS = ColumnKind("TEXT", str, read={status: status for status in get_args(RunStatus)}.__getitem__)
 _ITEMS = ColumnKind("{bytes}", bytes, _compress, _decompress)
 _ORDERED = ColumnKind("TEXT{collation}", str)
 _WORDS = ColumnKind("TEXT", str, _plain)
@@ -335,7 +345,38 @@ ANSWER_TABLE = Table(
 )
 """The answers of people to calls."""
 
-TABLES = (SCHEMA_TABLE, EFFECT_TABLE, SESSION_TABLE, ENTRY_TABLE, CHECKPOINT_TABLE, DECISION_TABLE, ANSWER_TABLE)
+RUN_TABLE = Table(
+    "handrail_runs",
+    "What workers are to carry out in a session.",
+    (
+        TableColumn("session_id", _TEXT, "the session"),
+        TableColumn("version", _NUMBER, "one more with each change"),
+        TableColumn("status", _RUN_STATUS, f"where it is: {', '.join(get_args(RunStatus))}"),
+        TableColumn("queue", _TEXT, "whose workers carry it out"),
+        TableColumn("priority", _NUMBER, "the highest comes first"),
+        TableColumn("worker", _TEXT, "who carries it out; empty for none"),
+        TableColumn("due_at", _MOMENT, "it is not begun before; until then, its worker has it"),
+        TableColumn("submitted_at", _MOMENT, "when it was submitted"),
+        TableColumn("data", _BYTES, "what else is known of it, as JSON"),
+    ),
+    key="session_id",
+    indexes=(
+        "due ON handrail_runs (queue, due_at, session_id) WHERE status = 'open'",
+        "by_age ON handrail_runs (submitted_at, session_id)",
+    ),
+)
+"""The runs of workers."""
+
+TABLES = (
+    SCHEMA_TABLE,
+    EFFECT_TABLE,
+    SESSION_TABLE,
+    ENTRY_TABLE,
+    CHECKPOINT_TABLE,
+    DECISION_TABLE,
+    ANSWER_TABLE,
+    RUN_TABLE,
+)
 """All tables of a store."""
 
 VIEWS = (
@@ -421,3 +462,8 @@ def read_answer(columns: Columns, session_id: str, store: str) -> AnswerRow:
     """Converts columns to an answer of a session, or raises `StoreCorruptError`."""
     where = f"the answer to call {columns[1]!r} of session {session_id!r}"
     return AnswerRow(session_id, *ANSWER_TABLE.rest.read(columns, where, store))
+
+
+def read_run(columns: Columns, store: str) -> RunRow:
+    """Converts columns to a run, or raises `StoreCorruptError`."""
+    return RunRow._make(RUN_TABLE.read(columns, f"the run of session {columns[0]!r}", store))

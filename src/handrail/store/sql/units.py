@@ -36,7 +36,7 @@ from typing import Any, TypeAlias, cast
 
 from handrail.crash_points import reached
 from handrail.errors import SessionError, SessionLostError, StoreError, StoreUnavailableError
-from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld
+from handrail.session.persistence.protocol import AnswerChange, RunChange, SessionAppend, SessionHeld
 from handrail.store.locks import newest_number, session_lost
 from handrail.store.protocol import (
     EffectChange,
@@ -101,6 +101,12 @@ def _steps(write: object) -> Iterator[_Step]:
                 yield statements.INSERT_ANSWER, ((*columns, row.session_id),), True
             else:
                 yield statements.REPLACE_ANSWER, ((*columns[3:], *tables.ANSWER_TABLE.write(before)),), True
+        case RunChange(row):
+            columns = tables.RUN_TABLE.write(row)
+            if row.version == 1:
+                yield statements.INSERT_RUN, ((*columns, row.session_id),), True
+            else:
+                yield statements.REPLACE_RUN, ((*columns[1:], row.session_id, row.version - 1),), True
         case SessionAppend(lock, head, entries, checkpoint):
             session_id = lock.session_id
             newest = newest_number(session_id, head, entries)
@@ -142,7 +148,7 @@ def why_refused(query: Query, write: object, store: str) -> RefusedWrite:
             rows = query(statements.GET_EFFECT, write.before[:2])
             return RefusedWrite(write, tables.read_effect(rows[0], store) if rows else None)
         case _:
-            return RefusedWrite(cast("AnswerChange", write))  # no other write is compared
+            return RefusedWrite(cast("AnswerChange | RunChange", write))  # no other write is compared
 
 
 def holder(query: Query, session_id: str) -> tuple[str, int] | None:

@@ -1,0 +1,225 @@
+"""`handrail submit`, `handrail runs` and `handrail worker`: what they print, and workers that are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from handrail import store as stores
+from handrail.operations.runs import cancel_run, write_run
+from handrail.store import Store
+from handrail.worker import submit
+from tests.architecture.sources import ROOT
+from tests.cli.desk import ENTRY, Command
+from tests.wording import Wording
+from tests.worker.desks import run_now
+
+SHOP = """
+import asyncio, os
+from datetime import timedelta
+from tests.worker.desks import Desk, later
+
+async def waits(context):
+    with open("begun", "w") as begun:
+        begun.write("x")
+    while not os.path.exists("go"):
+        await asyncio.sleep(0.02)
+
+class Clerk(Desk):
+    async def clerk(self, task):
+        return await self.desk(task)
+
+AGENTS = [Desk(inside=waits, lease=timedelta(seconds=1)).desk, Clerk(approver=later).clerk]
+"""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """An empty SQLite store."""
+    url = f"sqlite:///{tmp_path / 'desk.db'}"
+    stores.open(url).close()
+    return url
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that workers are started in: their module `shop`, whose payments wait for a file `go`."""
+    (tmp_path / "corner_shop.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BANK", str(tmp_path / "bank"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "src"), str(ROOT))))
+    return tmp_path
+
+
+@pytest.fixture
+def begun(shop: Path) -> Generator[int]:
+    """The end of a pipe from which a byte is read for each payment that is begun."""
+    os.mkfifo(shop / "begun")
+    end = os.open(shop / "begun", os.O_RDWR)  # so that no payment waits for a reader
+    yield end
+    os.close(end)
+
+
+def submitted(store: Store, handrail: Command) -> None:
+    """Runs in each state."""
+    for name in ("one", "two"):
+        assert handrail("submit", name, "Pay A-1.", "--agent", "desk", "--priority", "7").code == 0
+    submit(store, "late", agent="clerk", input="Pay.", at=store.now().replace(year=9000), queue="tenant-7")
+    cancel_run(store, "two", by="Ada")
+
+
+# --------------------------------------------------------------------------------------------------------- submit, runs
+
+
+def test_run_is_submitted_once(handrail: Command, wording: Wording) -> None:
+    """What is said the second time is how it is; another input is refused."""
+    words = ("submit", "order-17", "Refund it.", "--agent", "desk")
+    assert [handrail(*words, *more).out for more in ((), ("--priority", "9"))] == wording
+    document = handrail.document(*words)
+    assert [document[key] for key in ("session_id", "status", "priority", "request_limit")] == [
+        "order-17",
+        "open",
+        0,
+        50,
+    ]
+    ran = handrail("submit", "order-17", "Pay it.", "--agent", "desk")
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("s", "Go."),
+        ("s", "--agent", "desk"),
+        ("s", "Go.", "--agent", "desk", "--at", "soon"),
+        ("s", "Go.", "--agent", "desk", "--deadline", "0s"),
+        ("", "Go.", "--agent", "desk"),
+        ("s", "Go.", "--agent", "desk", "--priority", "9999999999"),
+        ("s", "Go.", "--agent", "desk", "--queue", "q" * 99),
+    ],
+    ids=["agent", "input", "at", "deadline", "session", "priority", "queue"],
+)
+@pytest.mark.short(7)
+def test_run_that_cannot_be_is_not_submitted(
+    handrail: Command, store: Store, words: tuple[str, ...], wording: Wording
+) -> None:
+    """It says what is wrong, and nothing is stored."""
+    ran = handrail("submit", *words)
+    assert (ran.code in {1, 2}, ran.out, ran.err) == (True, "", wording)
+    assert [*store.sessions()] == []
+
+
+def test_runs_are_listed_with_their_states(handrail: Command, store: Store, wording: Wording) -> None:
+    """The newest first; one that a worker has begun is running."""
+    submitted(store, handrail)
+    assert write_run(store, run_now(store, "one").change("open", worker="host - 1 0"))
+    rows = handrail.rows("runs", "list")
+    expected = [("late", "open"), ("two", "cancelled"), ("one", "running")]
+    assert [(row["session_id"], row["status"]) for row in rows] == expected
+    assert [row["session_id"] for row in handrail.rows("runs", "list", "--status", "running")] == ["one"]
+    filters = "--agent clerk", "--queue tenant-7", "--limit 1", "--status open --agent clerk"
+    for words in filters:
+        assert [row["session_id"] for row in handrail.rows("runs", "list", *words.split())] == ["late"]
+    assert [line.split("  ")[0] for line in handrail("runs", "list").out.splitlines()] == wording
+    assert handrail("runs", "list", "--status", "finshed").err == wording
+
+
+def test_one_run_is_shown_and_awaited(handrail: Command, store: Store, wording: Wording) -> None:
+    """The exit code says how it ended, or that it has not in the time given."""
+    submitted(store, handrail)
+    document = handrail.document("runs", "show", "two")
+    assert (document["status"], document["text"], document["input"]) == ("cancelled", wording, "Pay A-1.")
+    assert [handrail("runs", "wait", *words).code for words in (("two",), ("one", "--timeout", "1s"))] == [1, 75]
+    for command in ("show", "wait", "cancel", "retry"):
+        ran = handrail("runs", command, "none")
+        assert (ran.code, ran.out, ran.err) == (1, "", wording)
+
+
+def test_run_is_cancelled_and_repeated(handrail: Command, store: Store, wording: Wording) -> None:
+    """Who did it and why is recorded; one that has ended is not cancelled, one that has not is not repeated."""
+    submitted(store, handrail)
+    ran = handrail("runs", "cancel", "one", "--by", "Ada", "--reason", "it is paid")
+    assert (ran.code, ran.out, run_now(store, "one").data.text) == (0, wording, wording)
+    ran = handrail("runs", "cancel", "one")
+    assert (ran.code, ran.err) == (1, wording)
+    assert handrail.document("runs", "retry", "one")["status"] == "open"
+    ran = handrail("runs", "retry", "late")
+    assert (ran.code, ran.err) == (1, wording)
+
+
+# --------------------------------------------------------------------------------------------------------------- worker
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--agents", "none.agent"),
+        ("--agents", "no_such_module"),
+        ("--agents", "handrail"),
+        ("--agents", "corner_shop", "corner_shop"),
+        ("--agents", "corner_shop", "--cron", "0 6 * * * desk"),
+        ("--agents", "corner_shop", "--cron", "0 6 * * * desk Go."),
+        ("--agents", "corner_shop", "--heartbeat", "0s"),
+    ],
+    ids=["none", "file", "module", "no-list", "twice", "cron", "cron-on-sqlite", "heartbeat"],
+)
+@pytest.mark.short(8)
+def test_worker_that_could_not_work_does_not_start(
+    handrail: Command, shop: Path, words: tuple[str, ...], wording: Wording
+) -> None:
+    """It says what is wrong, without a traceback."""
+    ran = handrail("worker", *words)
+    assert (ran.code in {1, 2}, ran.out, ran.err) == (True, "", wording)
+
+
+@contextmanager
+def worker(url: str, *options: str) -> Generator[subprocess.Popen[str]]:
+    """A worker as a process."""
+    words = (*ENTRY, "worker", "--agents", "corner_shop", "--store", url, "--heartbeat", "1s", *options)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+def test_run_of_a_worker_that_ends_or_stops_is_continued_by_another(
+    database_url: str, shop: Path, begun: int, handrail: Command, number: signal.Signals
+) -> None:
+    """What it was paying is unknown to the model and not paid again; the rest is paid once."""
+    with stores.open(database_url) as store:
+        submit(store, "s1", agent="desk", input="Pay.")
+    with worker(database_url) as first:
+        os.read(begun, 1)
+        first.send_signal(number)
+        (shop / "go").touch()
+        with worker(database_url):
+            ran = handrail("runs", "wait", "s1", "--store", database_url)
+    assert (ran.code, "finished" in ran.out) == (0, True)
+    assert (shop / "bank").read_text().split() == ["s1-1"]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "hands back"])
+def test_sigterm_ends_a_worker_in_order(  # noqa: PLR0913, PLR0917 - fixtures
+    url: str, shop: Path, begun: int, store: Store, ends: bool, wording: Wording
+) -> None:
+    """What ends in the time of `--grace` ends, the other run is open again, and no attempt was counted."""
+    submit(store, "s1", agent="desk", input="Pay.")
+    with worker(url, "--grace", "30s" if ends else "1s", "--concurrency", "1") as process:
+        os.read(begun, 1)
+        process.send_signal(signal.SIGTERM)
+        if ends:
+            (shop / "go").touch()
+        err = process.communicate()[1]
+    run = run_now(store, "s1")
+    assert (run.row.status, run.data.attempts) == (("finished", 1) if ends else ("open", 0))
+    assert (process.returncode, err.splitlines()[0]) == (0, wording)
+    assert "Traceback" not in err
