@@ -214,9 +214,9 @@ class _Attempt:
             return Failed(AgentError(data.text))
         if row.status == "waiting" and (questions := await self._open_questions()):
             return Waiting(questions)
-        left = row.due_at - await self._in_store(self._store.now)
-        if row.worker and left > _NO_TIME and not (evict or has_ended(row.worker)):
-            return Again(left, f"{process_in_words(row.worker)} carries it out")
+        remaining = row.due_at - await self._in_store(self._store.now)
+        if row.worker and remaining > _NO_TIME and not (evict or has_ended(row.worker)):
+            return Again(remaining, f"{process_in_words(row.worker)} carries it out")
         return None
 
     async def _begin(self, run: StoredRun) -> RunOutcome | None:
