@@ -144,6 +144,9 @@ class ProcrastinateQueue:
                 await self._app.schema_manager.apply_schema_async()
 
     async def _work_on(self, session: str) -> None:
+        if (task := asyncio.current_task()) is not None:
+            # It fails if the end of its job cannot be written, and procrastinate drops it: asyncio would report that.
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
         if self._carry_out is not None:
             await self._carry_out(session)
 
