@@ -50,7 +50,7 @@ IDLE = "a worker without runs, PostgreSQL"
 WAITING = f"a worker with {SUBMISSIONS:,} runs that wait for answers, PostgreSQL"
 LIMITS = (
     Limit(STARTED, 50.0, "ms"),
-    Limit(STARTED_SQLITE, None, "ms"),
+    Limit(STARTED_SQLITE, 50.0, "ms"),
     *(Limit(case, 0.9 * number, "x", "at least") for number, case in SCALED.items()),
     *(Limit(case, None, "runs/s", "at least") for case in (*INSTANT.values(), INSTANT_SQLITE)),
     # 20 seconds.

@@ -1,6 +1,6 @@
 """`make size`: lines of code, docstrings and templates, and modules, beside the budgets of `pyproject.toml`.
 
-A line of code is one that has a token which is neither a comment nor a part of the docstring of a module, a class or a
+A line of code is one that is not blank, and neither a comment nor a part of the docstring of a module, a class or a
 function. Exits with 1 if a package is over its budget.
 
     size.py [--format json] [ROOT]
@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import json
 import sys
-import tokenize
 import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -24,15 +22,6 @@ ROOT_MODULES = "(root)"
 """The name of the modules that are in no package below `handrail`."""
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_NOT_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,23 +48,20 @@ class Size:
         return self.lines > self.max_lines or self.modules > self.max_modules
 
 
-def documented_lines(text: str) -> set[int]:
-    """The numbers of the lines that the docstrings of a module, its classes and its functions take."""
-    lines: set[int] = set()
+def count_lines(text: str) -> tuple[int, int]:
+    """The number of lines of code in the text of a module, and of those that its docstrings take."""
+    code = {number for number, line in enumerate(text.splitlines(), 1) if line.strip() and line.strip()[0] != "#"}
+    documented: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            docstring = node.body[0]
-            lines.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
-    return lines
+        if isinstance(node, ast.Constant | ast.JoinedStr):
+            code.update(_lines(node))  # a line of a text counts also if it is blank, or begins as a comment does
+        elif isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            documented.update(_lines(node.body[0]))
+    return len(code - documented), len(documented)
 
 
-def count_lines(text: str) -> int:
-    """The number of lines of code in the text of a module."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NOT_CODE:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - documented_lines(text))
+def _lines(node: ast.expr | ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def measure(root: Path) -> Iterator[Size]:
@@ -89,8 +75,9 @@ def measure(root: Path) -> Iterator[Size]:
     docstrings: list[int] = []
     for path in sorted((root / PACKAGE).rglob("*.py")):
         inside, text = path.relative_to(root / PACKAGE).parts, path.read_text(encoding="utf-8")
-        counts[inside[0] if len(inside) > 1 else ROOT_MODULES].append(count_lines(text))
-        docstrings.append(len(documented_lines(text)))
+        code, documented = count_lines(text)
+        counts[inside[0] if len(inside) > 1 else ROOT_MODULES].append(code)
+        docstrings.append(documented)
     for name, lines in counts.items():
         max_lines, max_modules = budgets["packages"][name]
         yield Size(name, sum(lines), max_lines, len(lines), max_modules)
@@ -100,7 +87,7 @@ def measure(root: Path) -> Iterator[Size]:
     templates = [path.read_text(encoding="utf-8") for path in sorted((root / PACKAGE).glob("*/templates/*"))]
     rows = [line for text in templates for line in text.splitlines() if line.strip()]
     yield Size("templates", len(rows), budgets["templates"][0], len(templates), budgets["templates"][1])
-    tests = [count_lines(path.read_text(encoding="utf-8")) for path in sorted((root / "tests").rglob("*.py"))]
+    tests = [count_lines(path.read_text(encoding="utf-8"))[0] for path in sorted((root / "tests").rglob("*.py"))]
     yield Size("tests", sum(tests), budgets["tests"][0], len(tests), budgets["tests"][1])
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+import certifi
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -65,6 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
     usual = tempfile.gettempdir()
     os.environ[_RUN] = tempfile.mkdtemp(prefix="handrail-run-", dir="/tmp" if " " in usual else usual)  # noqa: S108
     Path(os.environ[_RUN]).chmod(0o755)  # the servers may run as another user than the tests
+    # Each client of HTTP reads the certificates of all authorities, which takes longer than most tests; none is needed.
+    end = "-----END CERTIFICATE-----\n"
+    authority = Path(os.environ[_RUN]) / "authority.pem"
+    authority.write_text(Path(certifi.where()).read_text("utf-8").partition(end)[0] + end, "utf-8")
+    os.environ["SSL_CERT_FILE"] = str(authority)
     # pytest-xdist would give the worker in the place of one that a test has ended the same test.
     config.option.maxworkerrestart = "0"
     has_workers = config.option.forked_workers or config.getoption("numprocesses", None)
@@ -100,8 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what thousands of tests are made of out of every later garbage collection."""
-    gc.collect()
+    """Leave what thousands of tests are made of out of every later garbage collection; hardly any of it is garbage."""
     gc.freeze()
 
 

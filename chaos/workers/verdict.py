@@ -43,6 +43,7 @@ class Count:
         made: how many payments were made.
         twice: how many of them were made more than once.
         lost: how many answers are lost.
+        poisoned: how often the run was begun, without coming further, whose call kills its process.
         attempts: how often runs were begun.
         repeats: how many requests to a model were made again.
         takeovers: after how many seconds a run of a worker that was killed or stopped was begun by another one.
@@ -56,6 +57,7 @@ class Count:
     made: int = 0
     twice: int = 0
     lost: int = 0
+    poisoned: int = 0
     attempts: int = 0
     repeats: int = 0
     takeovers: dict[str, list[float]] = field(default_factory=lambda: defaultdict[str, list[float]](list))
@@ -102,8 +104,10 @@ def judge(store: Store, books: Books, count: Count, *, ids: Sequence[str], death
             faults.append(f"{again} requests were made again in {len(begun[session_id])} attempts")
         count.faults += [f"{session_id}: {fault}" for fault in faults]
     poison = find_run(store, POISON)
-    if poison is not None and (poison.row.status != "failed" or "came no further" not in poison.data.text):
-        count.faults.append(f"{POISON}: {poison.row.status}, {poison.data.text}")
+    if poison is not None:
+        count.poisoned = poison.data.attempts
+        if poison.row.status != "failed" or "came no further" not in poison.data.text:
+            count.faults.append(f"{POISON}: {poison.row.status}, {poison.data.text}")
     _measure_takeovers(count, begun, _by_session(books.read("left")), deaths)
 
 

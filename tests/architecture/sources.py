@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 __all__ = ["ROOT", "Source", "listed", "python_sources", "text_files"]
@@ -18,7 +18,7 @@ _HIDDEN_BUT_OURS = {".ci", ".github", ".gitignore", ".importlinter"}
 _MADE = {"build", "dist", "htmlcov", "node_modules", "__pycache__"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A Python file: its path from the root, its text and its syntax tree."""
 
@@ -32,15 +32,21 @@ class Source:
         parts = self.path.with_suffix("").parts[1:]
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
+    @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All nodes of the tree; to walk through it takes longer than to make it."""
+        return tuple(ast.walk(self.tree))
+
 
 @cache
 def python_sources(*folders: str) -> tuple[Source, ...]:
     """Every Python file under the folders, or under all that hold any; whether git knows it or not."""
     paths = [path for folder in folders or _PYTHON_FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
-    gc.disable()  # the trees are many objects, and none of them is garbage
+    gc.disable()  # the trees are many objects, and none of them is ever garbage
     try:
         return tuple(map(_source, paths))
     finally:
+        gc.freeze()
         gc.enable()
 
 

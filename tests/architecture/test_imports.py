@@ -99,7 +99,7 @@ def _loaded_by(*modules: str) -> list[str]:
 
 
 def _imported_packages(source: Source) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name.partition(".")[0], node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -130,7 +130,7 @@ def test_errors_are_made_with_the_attributes_that_they_declare() -> None:
     faults = [
         f"{source.path}:{node.lineno}: {cls.__name__} is made with {given}, of {allowed}"
         for source in python_sources("src", "tests")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Call) and (cls := _error_class(node.func)) is not None
         for given in [{keyword.arg for keyword in node.keywords}]
         for allowed, required in [_attributes(cls)]
@@ -158,7 +158,7 @@ def _attributes(cls: type[errors.HandrailError]) -> tuple[set[str], set[str]]:
 
 
 def _stored_names(source: Source) -> Iterator[str]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "stored_as":
             name = node.args[0]
             assert isinstance(name, ast.Constant), f"{source.path}:{node.lineno}"
@@ -215,7 +215,7 @@ def test_a_name_says_what_a_thing_is() -> None:
 
 
 def _given_names(source: Source) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
                 yield name, node.lineno

@@ -57,7 +57,7 @@ def _maker(value: ast.expr | None) -> str:
 
 def _changed_names(source: Source) -> Iterator[str]:
     """The names that a module binds again, and those of tables that it changes."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Global):
             yield from node.names
         elif (isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)) or (

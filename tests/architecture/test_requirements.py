@@ -43,7 +43,7 @@ def test_every_marker_stands_on_a_test() -> None:
     idle = [
         f"{source.path}:{node.lineno} {node.name}"
         for source in python_sources("tests")
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and any(_is_mark(decorator) for decorator in node.decorator_list)
         and not (source in _test_files() and node.name.lower().startswith("test"))
@@ -57,7 +57,7 @@ def _test_files() -> list[Source]:
 
 def _marks(source: Source) -> Iterator[tuple[str, int]]:
     """The ids of every `pytest.mark.requirement(...)` in the file; anything but text counts as an unknown id."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if _is_mark(node) and isinstance(node, ast.Call):
             for argument in node.args:
                 yield str(argument.value if isinstance(argument, ast.Constant) else ast.unparse(argument)), node.lineno

@@ -21,7 +21,7 @@ from mcp.client.stdio import stdio_client
 
 from handrail import store as stores
 from handrail.cli.agents import write_agent_folder
-from tests.adapters.mcp.kit import BANK, free_port, text
+from tests.adapters.mcp.kit import bank_command, free_port, text
 from tests.cli.agent_folders import write
 from tests.cli.desk import ENTRY, Command
 from tests.wording import Wording
@@ -29,7 +29,8 @@ from tests.wording import Wording
 # Servers are processes that start.
 pytestmark = [pytest.mark.timeout(180), pytest.mark.usefixtures("measured_programs")]
 
-BANK_COMMAND = ("--", sys.executable, str(BANK))
+A_BANK = ("--", "a bank")
+"""Stands for what starts a bank."""
 RULES = "defaults: {read: allow, external: ask}\ndeny: [north_wrong]\n"
 MODULE = """
 from handrail import tool
@@ -51,7 +52,7 @@ NUMBER = 3
 @pytest.fixture
 def mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command in a folder with a module, a description of two servers, and rules; nothing is stored."""
-    command = [sys.executable, str(BANK)]
+    command = [*bank_command()]
     servers = {
         "north": {"command": command, "only": ["balance", "pay", "wrong", "ask"], "read": ["pay"], "external": ["pey"]},
         "south": {"command": command, "only": ["find"], "reconcile": {}, "keys": {"find": ["order"]}, "prefix": ""},
@@ -61,6 +62,12 @@ def mcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # the command adds the folder of the module
     return Command("", capsys)
+
+
+@pytest.fixture
+def bank() -> Sequence[str]:
+    """The words by which a proxy starts a bank."""
+    return ("--", *bank_command())
 
 
 @asynccontextmanager
@@ -83,9 +90,9 @@ def test_tools_are_explained_as_a_table(mcp: Command, rules: Sequence[str], word
     assert ran.err == wording
 
 
-def test_tools_are_explained_as_json(mcp: Command, wording: Wording) -> None:
+def test_tools_are_explained_as_json(mcp: Command, bank: Sequence[str], wording: Wording) -> None:
     """One object, whose rows are those of the table."""
-    ran = mcp("proxy", "--explain", "--format", "json", *BANK_COMMAND)
+    ran = mcp("proxy", "--explain", "--format", "json", *bank)
     rows = {row["tool"]: row for row in json.loads(ran.out)["tools"]}
     assert ran.code == 0
     assert rows["pay"] == {
@@ -103,13 +110,13 @@ def test_tools_are_explained_as_json(mcp: Command, wording: Wording) -> None:
 PROXY = ("proxy", "--explain")
 WRONG: dict[str, Sequence[str]] = {
     "no server": PROXY,
-    "two ways at once": (*PROXY, "--url", "http://127.0.0.1:9/mcp", *BANK_COMMAND),
-    "a variable that is not set": (*PROXY, "--env", "BANK_TOKEN", *BANK_COMMAND),
+    "two ways at once": (*PROXY, "--url", "http://127.0.0.1:9/mcp", *A_BANK),
+    "a variable that is not set": (*PROXY, "--env", "BANK_TOKEN", *A_BANK),
     "no such file": (*PROXY, "--config", "nowhere.yaml"),
     "a server that ends": (*PROXY, "--", sys.executable, "-c", "pass"),
     "no such program": (*PROXY, "--", "nonsense-program"),
-    "wrong rules": (*PROXY, "--rules", "mcp_desk.py", *BANK_COMMAND),
-    "rules on what is not there": (*PROXY, "--rules", "other.yaml", *BANK_COMMAND),
+    "wrong rules": (*PROXY, "--rules", "mcp_desk.py", *A_BANK),
+    "rules on what is not there": (*PROXY, "--rules", "other.yaml", *A_BANK),
     "rules of tools that are not served": ("serve", "mcp_desk.py:TOOLS", "--rules", "rules.yaml"),
     "no port": ("serve", "mcp_desk.py:TOOLS", "--http", "0"),
     "no name": ("serve", "mcp_desk.py"),
@@ -123,9 +130,10 @@ WRONG: dict[str, Sequence[str]] = {
 
 @pytest.mark.short(len(WRONG))
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_command_line_says_what_is_wrong(mcp: Command, name: str, wording: Wording) -> None:
+def test_wrong_command_line_says_what_is_wrong(mcp: Command, bank: Sequence[str], name: str, wording: Wording) -> None:
     """Nothing is served, and nothing is printed for programs."""
-    ran = mcp(*WRONG[name])
+    words = WRONG[name]
+    ran = mcp(*(words if words[-2:] != A_BANK else (*words[:-2], *bank)))
     assert ran.out == ""
     assert f"{ran.code}\n{ran.err}" == wording
 
@@ -134,7 +142,7 @@ def test_wrong_command_line_says_what_is_wrong(mcp: Command, name: str, wording:
 
 
 @pytest.mark.anyio
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 @pytest.mark.parametrize("name", ["TOOLS", "SECTION", "TEMPLATE", "PROMPT"])
 async def test_list_section_and_prompt_of_a_module_are_served(mcp: Command, name: str) -> None:
     """By the file and the name."""
@@ -183,13 +191,13 @@ HELLO: dict[str, Any] = {
 }
 
 
-def test_each_proxy_that_runs_has_a_session_of_its_own(mcp: Command, tmp_path: Path) -> None:
+def test_each_proxy_that_runs_has_a_session_of_its_own(mcp: Command, bank: Sequence[str], tmp_path: Path) -> None:
     """That of its server, or one that no other process opens, in which no key would hold; or that of `--session`."""
     store = ("--store", f"sqlite:///{tmp_path}/calls.db")
-    with started("proxy", *store, *BANK_COMMAND) as process:
+    with started("proxy", *store, *bank) as process:
         ask(process, "initialize", **HELLO)
         for session in ([], ["--session", "mine"]):
-            with started("proxy", *session, *store, *BANK_COMMAND) as other:
+            with started("proxy", *session, *store, *bank) as other:
                 ask(other, "initialize", **HELLO)
                 meta = {"dev.handrail/key": "k"}
                 answer = ask(other, "tools/call", name="balance", arguments={}, _meta=meta)
@@ -201,12 +209,14 @@ def test_each_proxy_that_runs_has_a_session_of_its_own(mcp: Command, tmp_path: P
     assert sessions == {"proxy-bank_server", "mine"}
 
 
-def test_payment_that_a_killed_proxy_left_unknown_is_not_repeated_by_the_next(mcp: Command, tmp_path: Path) -> None:
+def test_payment_that_a_killed_proxy_left_unknown_is_not_repeated_by_the_next(
+    mcp: Command, bank: Sequence[str], tmp_path: Path
+) -> None:
     """Also if the first proxy of that server, whose session they do not share, runs on."""
     store = ("--store", f"sqlite:///{tmp_path}/calls.db", "--env", f"BANK={tmp_path}/payments")
-    with started("proxy", *store, *BANK_COMMAND) as first:
+    with started("proxy", *store, *bank) as first:
         ask(first, "initialize", **HELLO)
-        with started("proxy", *store, *BANK_COMMAND) as second:
+        with started("proxy", *store, *bank) as second:
             ask(second, "initialize", **HELLO)
             assert second.stdin is not None
             params = {"name": "pay_late", "arguments": {"order": "a"}}
@@ -216,7 +226,7 @@ def test_payment_that_a_killed_proxy_left_unknown_is_not_repeated_by_the_next(mc
                 while not list(looks.rows()):
                     select.select([], [], [], 0.01)
             second.kill()
-        with started("proxy", *store, *BANK_COMMAND) as third:
+        with started("proxy", *store, *bank) as third:
             ask(third, "initialize", **HELLO)
             answer = ask(third, "tools/call", name="pay_late", arguments={"order": "a"})
             third.communicate(timeout=60)
@@ -225,16 +235,16 @@ def test_payment_that_a_killed_proxy_left_unknown_is_not_repeated_by_the_next(mc
     assert [row["state"] for row in mcp.rows("ledger", "list", "--status", "unknown", *store[:2])] == ["lapsed"]
 
 
-def test_word_with_a_hyphen_is_not_the_command_of_a_server(mcp: Command, wording: Wording) -> None:
+def test_word_with_a_hyphen_is_not_the_command_of_a_server(mcp: Command, bank: Sequence[str], wording: Wording) -> None:
     """It is an option that does not exist."""
-    ran = mcp("proxy", "--rule", "rules.yaml", *BANK_COMMAND)
+    ran = mcp("proxy", "--rule", "rules.yaml", *bank)
     assert (ran.code, ran.err) == (2, wording)
 
 
-def test_sigterm_ends_a_proxy_in_order(mcp: Command, tmp_path: Path, wording: Wording) -> None:
+def test_sigterm_ends_a_proxy_in_order(mcp: Command, bank: Sequence[str], tmp_path: Path, wording: Wording) -> None:
     """A call that runs is cancelled, and its end is recorded; nothing but messages is printed."""
     store = ("--store", f"sqlite:///{tmp_path}/calls.db")
-    with started("proxy", *store, *BANK_COMMAND) as process:
+    with started("proxy", *store, *bank) as process:
         ask(process, "initialize", **HELLO)
         message = ask(process, "tools/call", name="wait", arguments={}, _meta={"progressToken": "p"})
         assert message["method"] == "notifications/progress"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -16,7 +18,9 @@ from handrail.operations.runs import cancel_run, write_run
 from handrail.store import Store
 from handrail.worker import submit
 from tests.architecture.sources import ROOT
-from tests.cli.desk import ENTRY, Command
+from tests.cli.desk import ENTRY, SESSION, Command, effect
+from tests.store.kit import insert
+from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 from tests.worker.desks import run_now
 
@@ -80,7 +84,9 @@ def submitted(store: Store, handrail: Command) -> None:
 def test_run_is_submitted_once(handrail: Command, wording: Wording) -> None:
     """What is said the second time is how it is; another input is refused."""
     words = ("submit", "order-17", "Refund it.", "--agent", "desk")
-    assert [handrail(*words, *more).out for more in ((), ("--priority", "9"))] == wording
+    first, second = (handrail(*words, *more) for more in ((), ("--priority", "9")))
+    assert (first.code, second.code, first.out, first.err) == (0, 0, second.out, "")
+    assert re.sub(r"due .*\.", "due <time>.", second.err) == wording
     document = handrail.document(*words)
     assert [document[key] for key in ("session_id", "status", "priority", "request_limit")] == [
         "order-17",
@@ -109,9 +115,9 @@ def test_run_is_submitted_once(handrail: Command, wording: Wording) -> None:
 def test_run_that_cannot_be_is_not_submitted(
     handrail: Command, store: Store, words: tuple[str, ...], wording: Wording
 ) -> None:
-    """It says what is wrong, and nothing is stored."""
+    """It says what is wrong: a mistake of the command line has a code of its own, and nothing is stored."""
     ran = handrail("submit", *words)
-    assert (ran.code in {1, 2}, ran.out, ran.err) == (True, "", wording)
+    assert (ran.code, ran.out, ran.err) == (1 if words == ("s", "--agent", "desk") else 2, "", wording)
     assert [*store.sessions()] == []
 
 
@@ -167,16 +173,34 @@ def test_run_is_cancelled_and_repeated(handrail: Command, store: Store, wording:
         ("--agents", "corner_shop", "--cron", "0 6 * * * desk"),
         ("--agents", "corner_shop", "--cron", "0 6 * * * desk Go."),
         ("--agents", "corner_shop", "--heartbeat", "0s"),
+        ("--agents", "corner_shop", "--queue", "q" * 99),
     ],
-    ids=["none", "file", "module", "no-list", "twice", "cron", "cron-on-sqlite", "heartbeat"],
+    ids=["none", "file", "module", "no-list", "twice", "cron", "cron-on-sqlite", "heartbeat", "queue"],
 )
-@pytest.mark.short(8)
+@pytest.mark.short(9)
 def test_worker_that_could_not_work_does_not_start(
     handrail: Command, shop: Path, words: tuple[str, ...], wording: Wording
 ) -> None:
-    """It says what is wrong, without a traceback."""
+    """It says what is wrong, without a traceback; only the store is no mistake of the command line."""
     ran = handrail("worker", *words)
-    assert (ran.code in {1, 2}, ran.out, ran.err) == (True, "", wording)
+    assert (ran.code, ran.out, ran.err) == (1 if "Go." in " ".join(words) else 2, "", wording)
+
+
+def test_worker_of_a_store_that_is_only_read_does_not_start(shop: Path, handrail: Command, wording: Wording) -> None:
+    """As any command that writes, and not by a worker that waits for ever."""
+    with fresh_url() as url:  # it ends with options of the session
+        stores.open(url).close()
+        read_only = f"{url}{quote(' -cdefault_transaction_read_only=on')}"
+        ran = handrail("worker", "--agents", "corner_shop", "--store", read_only)
+    assert (ran.code, ran.out, ran.err.partition("written to")[2]) == (1, "", wording)
+
+
+def test_run_says_that_effects_of_it_are_unknown(handrail: Command, store: Store, wording: Wording) -> None:
+    """And with which commands a person settles them."""
+    submit(store, SESSION, agent="desk", input="Pay.")
+    insert(store, effect("call:r1/c1", "unknown", store.now(), partition=SESSION))
+    assert handrail("runs", "show", SESSION).out.splitlines()[-1] == wording
+    assert "ledger" not in handrail("runs", "show", SESSION, "--format", "json").out
 
 
 @contextmanager
@@ -191,6 +215,7 @@ def worker(url: str, *options: str) -> Generator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+@pytest.mark.short(2)
 def test_run_of_a_worker_that_ends_or_stops_is_continued_by_another(
     database_url: str, shop: Path, begun: int, handrail: Command, number: signal.Signals
 ) -> None:

@@ -29,7 +29,7 @@ _KILLS = 20 if FULL else 2
 # A kill costs a start of the program.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [kind for kind in _KINDS if kind.has_handrail], ids=str)
-@pytest.mark.short(2)
+@pytest.mark.short(1)  # `tests/docs/test_engines.py` kills programs on DBOS over SQLite, and on Celery
 def test_no_payment_is_made_twice_or_lost_when_the_engine_runs_it_again(kind: Kind) -> None:
     """What the run was answered and what the bank has paid agree; each run ends."""
     count = kills.play(kind, _KILLS, random.Random(f"0 {kind}"))  # noqa: S311
@@ -41,9 +41,9 @@ def test_no_payment_is_made_twice_or_lost_when_the_engine_runs_it_again(kind: Ki
 
 @pytest.mark.timeout(120)  # it starts DBOS
 @pytest.mark.parametrize(
-    "way, paid, second", [("agent", "0 1 0 1", "done"), ("toolset", "0 1", "unknown"), ("capability", "0 1", "unknown")]
+    "way, paid, second", [("capability", "0 1", "unknown"), ("toolset", "0 1", "unknown"), ("agent", "0 1 0 1", "done")]
 )
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 def test_an_agent_that_is_killed_after_its_second_payment(way: Way, paid: str, second: str, tmp_path: Path) -> None:
     """A plain agent makes both payments again; with Handrail it makes none, and one outcome is unknown."""
     scene = Scene(

@@ -11,7 +11,7 @@ import pytest
 
 from chaos import cancellations, interrupts
 from chaos.interrupts import CASES, Case
-from tests.extent import FULL, step
+from tests.extent import FULL, SHORT, step
 from tests.store.postgres_server import fresh_url
 
 pytestmark = [
@@ -37,7 +37,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
 @pytest.mark.short(8)
 def test_an_interrupt_at_a_line_makes_no_effect_happen_twice(url: str, case: Case) -> None:
     """`make chaos` interrupts a call at every line; this at some of them."""
-    count = interrupts.play(url, case, stride=step(4) * 15)
+    count = interrupts.play(url, case, stride=step(8 if SHORT else 4) * 15)
     assert count.lines > 10
     assert count.raised
     assert count.faults == []

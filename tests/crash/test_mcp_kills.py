@@ -23,7 +23,7 @@ _ROUNDS = kills.KINDS if FULL else _SOME
 # A kill costs a start of three programs.
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("setup", dict.fromkeys(kind.setup for kind in _ROUNDS))
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 def test_no_payment_is_made_twice_and_each_call_is_done_or_not_or_unknown(setup: Setup) -> None:
     """What the client was answered, what the bank has paid and what the ledger says agree; no process is left."""
     kinds = [kind for kind in _ROUNDS if kind.setup == setup]

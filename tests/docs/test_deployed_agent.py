@@ -107,6 +107,7 @@ def _replace(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new), "utf-8")
 
 
+@pytest.mark.timeout(120)  # it types a dozen commands, so it begins among the first
 def test_a_run_that_is_killed_in_a_request_loses_and_repeats_nothing(desk: Desk, wording: Wording) -> None:
     """Its session is open, and it is resumed without the message: before the first reply, and after a call.
 

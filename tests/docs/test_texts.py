@@ -201,7 +201,7 @@ def _text_on(page: Path) -> str:
 
 def _texts_in(source: Source) -> Iterator[str]:
     yield from re.findall(r"(?:^|\s)(#.*)", source.text)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -220,7 +220,7 @@ def identifiers() -> frozenset[str]:
 
 def _identifiers(source: Source) -> Iterator[str]:
     yield from source.path.with_suffix("").parts
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         for field in ("id", "attr", "arg", "name", "asname", "module"):
             yield from str(getattr(node, field, None) or "").split(".")
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and not re.search(r"\s", node.value):

@@ -84,6 +84,7 @@ PAID = re.compile(r"^\* The bank has paid it (\d) x\.$", re.MULTILINE)
 COMMAND = re.compile(r"^  (\S*python\S* -m handrail .+?[^\\])$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.short(0)  # `tests/crash/test_mcp_kills.py` kills a bank and a proxy
 def test_bank_pays_once_behind_the_proxy_and_twice_without_it(tmp_path: Path) -> None:
     """The bank and the proxy are killed in payments; afterwards the store shows each payment once, as done."""
     shown = run(PROXY_DEMO, TMPDIR=str(tmp_path))

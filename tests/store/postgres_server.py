@@ -74,6 +74,7 @@ def _prepare(url: str, server: Restartable) -> None:
     with psycopg.connect(url, autocommit=True) as connection:  # nothing here has to survive a loss of power
         connection.execute("ALTER SYSTEM SET fsync = off")
         connection.execute("ALTER SYSTEM SET full_page_writes = off")
+        connection.execute("ALTER SYSTEM SET autovacuum = off")  # a schema lives for a test
         connection.execute("ALTER SYSTEM SET max_connections = 400")  # of several workers
         connection.execute("ALTER SYSTEM SET max_prepared_transactions = 40")
     server.stop()

@@ -58,7 +58,7 @@ def _by_own_loop(case: str) -> list[Answer]:
 
 @pytest.mark.parametrize("way, case", PAIRS)
 @pytest.mark.requirement("M-02", "M-03d", "S-05c")
-@pytest.mark.short(160)
+@pytest.mark.short(80)
 def test_script_leaves_the_same_by_every_way_in(way: str, case: str, tmp_path: Path, wording: Wording) -> None:
     """What the model reads, state, effects, records, ledger, events and open calls, also of a run that is resumed."""
     answers, lefts = play(way, case, tmp_path)

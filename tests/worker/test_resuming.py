@@ -231,6 +231,16 @@ async def test_store_that_is_away_when_the_run_begins_is_awaited(store: MemorySt
     assert run_now(store).data.attempts == 0
 
 
+async def test_store_that_this_process_has_closed_is_not_awaited(database_url: str) -> None:
+    """Before an attempt, or while the agent works: it will not come back, and the run is left as it is."""
+    with stores.open(database_url) as store, stores.open(database_url) as other:
+        name = f"closed {database_url}"
+        submit(store, name, agent="desk", input="Pay.")
+        for agent in (does(lambda _: store.close()), Desk().desk):
+            assert isinstance(error_in(await resume(store, name, agent)), errors.StoreClosedError)
+        assert run_now(other, name).row.status == "open"
+
+
 async def test_model_that_does_not_answer_is_asked_again_later_each_time(store: MemoryStore) -> None:
     """After a second first, after five minutes at the longest; then the run has failed, with the last error."""
     pauses: list[float] = []
@@ -254,6 +264,17 @@ async def test_poisoned_run_fails_and_says_why(store: MemoryStore, wording: Word
     retry_run(store, "s1")
     await attempt(store, desk)
     assert run_now(store).data.attempts == 1
+
+
+async def test_last_reason_of_a_poisoned_run_is_that_of_its_last_attempt(store: MemoryStore, wording: Wording) -> None:
+    """Not that of an attempt before, and not why a worker of another version has left it."""
+    overloaded = fails(PromptEvaluationError("the model is overloaded", phase="request"))
+    for _ in range(MOST_ATTEMPTS - 1):
+        await resume(store, "s1", overloaded, options=ResumeOptions(version="1"))
+    await attempt(store, Desk(before=dies(store)), version="1")
+    await resume(store, "s1", Desk().desk, options=ResumeOptions(on_change="refuse", version="2"))
+    assert run_now(store).data.text == wording
+    assert str(error_in(await resume(store, "s1", Desk().desk))) == wording
 
 
 async def test_attempt_that_comes_further_counts_anew(store: MemoryStore) -> None:
@@ -330,10 +351,10 @@ async def test_worker_that_is_stopped_gives_its_attempt_back(store: MemoryStore)
 async def test_run_that_a_person_cancels_meanwhile_stays_cancelled(store: MemoryStore) -> None:
     """Its answer is not recorded over what the person wants; resumed, it is cancelled."""
     desk = Desk(before=lambda _: cancel_run(store, "s1", by="Ada"))
-    assert isinstance(await resume(store, "s1", desk.desk), Again)
+    for _ in range(2):
+        outcome = await resume(store, "s1", desk.desk)
+        assert (isinstance(outcome, Failed) and outcome.is_cancelled, len(desk.tasks)) == (True, 1)
     assert (run_now(store).row.status, run_now(store).data.text) == ("cancelled", "cancelled by Ada")
-    error_in(await resume(store, "s1", desk.desk))
-    assert len(desk.tasks) == 1
 
 
 @pytest.mark.parametrize("field", ["at", "deadline"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from handrail.errors import InvalidArgumentError
+from handrail.errors import InvalidArgumentError, StoreUnavailableError
 from handrail.operations.runs import cancel_run, retry_run, write_run
 from handrail.prompt import ToolContext
 from handrail.session.persistence.protocol import RunChange
@@ -19,7 +19,7 @@ from handrail.store import MemoryStore, Store
 from handrail.transaction import UnitOfWork
 from handrail.worker import submit
 from handrail.worker.agents import Runnable
-from handrail.worker.queues import CarryOut, CronEntry, LocalQueue, read_cron
+from handrail.worker.queues import CarryOut, CronEntry, LocalQueue, QueuedRun, read_cron
 from handrail.worker.resuming import ResumeOptions
 from handrail.worker.worker import Worker, serve_health
 from tests.kit import Kept, raises
@@ -115,12 +115,61 @@ async def test_run_of_an_agent_that_is_not_known_is_left_to_another_worker(
         async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
             for session_id in ("s1", "has", "waits"):
                 await carry_out(session_id)
+            stop.set()
 
     await Worker(store, {"clerk": Desk().desk}, Lost(concurrency=1, grace=1), "handrail").serve()
     run = run_now(store)
     assert (run.row.status, run.data.attempts, run.row.due_at > store.now()) == ("open", 0, True)
     assert run.data.text == wording
     assert (run_now(store, "has"), run_now(store, "waits")) == (begun, waits)
+
+
+async def test_attempt_that_has_nothing_to_do_is_neither_logged_nor_counted(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that is handed out again, of a run that has ended meanwhile, or that another worker has begun."""
+    caplog.set_level("INFO", "handrail.worker")
+    desk = Desk(replies=0)
+    submit(store, "s1", agent="desk", input="Pay.")
+    submit(store, "has", agent="desk", input="Pay.")
+    begun = run_now(store, "has").change("open", worker="host - 1 0", due_at=store.now() + timedelta(hours=1))
+    assert write_run(store, begun)
+
+    class Forgetful(LocalQueue):
+        async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
+            for session_id in ("s1", "s1", "has", "deleted"):
+                await carry_out(session_id)
+            stop.set()
+
+    forgetful = Worker(store, {"desk": desk.desk}, Forgetful(concurrency=1, grace=1), "handrail")
+    await forgetful.serve()
+    assert (forgetful.outcomes, len(desk.tasks), len(log(caplog))) == ({"finished": 1}, 1, 1)
+
+
+async def test_outage_is_logged_when_it_begins_and_when_it_is_over(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """However often it is tried."""
+    caplog.set_level("INFO", "handrail.worker")
+    tries: list[bool] = []
+
+    class Away(LocalQueue):
+        async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
+            tries.append(True)
+            if len(tries) <= 2:
+                raise StoreUnavailableError("the queue is away", store="db")
+            await super().work(carry_out, stop)
+
+        async def sweep(self, due: Sequence[QueuedRun]) -> bool:
+            return len(tries) > 2 and await super().sweep(due)
+
+    submit(store, "s1", agent="desk", input="Pay.")
+    away = Worker(store, {"desk": Desk().desk}, Away(concurrency=1, grace=1), "handrail", drain=False)
+    serving = asyncio.create_task(away.serve())
+    await until(lambda: run_now(store).row.status != "open")
+    away.stop()
+    await serving
+    assert [line for line in log(caplog) if "s1" not in line] == wording
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "hands back"])
@@ -168,7 +217,7 @@ async def test_cancelled_run_stops_its_running_call_once(store: MemoryStore) -> 
     goes_on.stop()
     await serving
     assert interrupted == ["handler"]
-    assert run_now(store).row.status == "cancelled"
+    assert (run_now(store).row.status, goes_on.outcomes) == ("cancelled", {"cancelled": 1, "finished": 1})
     with store.session("s1", wait=NOW) as session:
         assert not session[Kept].all()
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from handrail import __version__
 from handrail.cli.process_exit import FAILED, USAGE, OutputError
 from handrail.cli.screen import Screen, debugging, is_set, show_traceback, without_option
-from handrail.errors import DocumentError, HandrailError
+from handrail.errors import DocumentError, HandrailError, InvalidArgumentError
 
 _HELP = """Run agents in which every tool call is a transaction, inspect a store of sessions and effects, answer calls
 that wait for approval, and resolve effects that need a human decision.
@@ -148,7 +148,7 @@ def _run(argv: Sequence[str]) -> int:
     app = application(argv)
     try:
         code: object = app(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
-    except CycloptsError as error:
+    except (CycloptsError, InvalidArgumentError) as error:
         show_traceback(Screen(), error)
         # Only the words that name a command: the others may contain the password of a store.
         words = app.parse_commands(argv)[0]

@@ -80,6 +80,8 @@ DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be
 Yes = Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")]
 """An option to remove without asking."""
 
+_STORE = Parameter(env_var="HANDRAIL_STORE", metavar="URL")
+
 IN_GROUP = Group("Store and output", sort_key=9)
 """The group of these options in the help."""
 
@@ -94,9 +96,7 @@ class StoreOptions:
         format: `table` for people; `json` for programs: an object a line from `list`, else one document.
     """
 
-    store: Annotated[
-        str | None, Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist.")
-    ] = None
+    store: Annotated[str | None, _STORE, Parameter(help=f"The store: {EXAMPLES}. It must exist.")] = None
     format: Literal["table", "json"] = "table"
 
     @property
@@ -104,20 +104,25 @@ class StoreOptions:
         """True if a program reads the output."""
         return self.format == "json"
 
-    def open(self, *, writing: bool = False, create: bool = False) -> Store:
-        """Opens the store, for reading unless `writing` is given; it is closed by leaving its `with` block.
-
-        With `create`, a file that does not exist is made.
-        """
+    def open(self, *, writing: bool = False) -> Store:
+        """Opens the store, for reading unless `writing` is given; it is closed by leaving its `with` block."""
         if not self.store or self.store.startswith("memory:"):
             msg = (
                 f"which store? Give --store URL or set HANDRAIL_STORE: {EXAMPLES}. One in memory ends with its process"
             )
             raise CycloptsError(msg=msg)
         name = unquote(self.store.removeprefix(SQLITE)) if self.store.startswith(SQLITE) else ""
-        if name and not create and not Path(name).exists():
+        if name and not isinstance(self, NewStoreOptions) and not Path(name).exists():
             raise StoreError(f"the database {name} does not exist; check --store", store=self.store)
         return open_store(self.store, read_only=not writing)
+
+
+@Parameter(name="*", group=IN_GROUP)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewStoreOptions(StoreOptions):
+    """The options of a command that makes the store if it does not exist."""
+
+    store: Annotated[str | None, _STORE, Parameter(help=f"The store: {EXAMPLES}. It is made if missing.")] = None
 
 
 def check_can_ask(screen: Screen, what: str, *, yes: bool) -> None:

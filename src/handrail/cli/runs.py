@@ -8,10 +8,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from handrail.cli.options import COUNT, FILLED, MORE_THAN_ZERO, Entity, Limit, StoreOptions
+from handrail.cli.options import COUNT, FILLED, MORE_THAN_ZERO, Entity, Limit, NewStoreOptions, StoreOptions
 from handrail.cli.process_exit import DONE, FAILED, TRY_AGAIN, WAITING
 from handrail.cli.screen import Field, Screen
-from handrail.errors import SessionNotFoundError
 from handrail.operations.answers import user_name
 from handrail.operations.runs import (
     DEFAULT_QUEUE,
@@ -20,9 +19,11 @@ from handrail.operations.runs import (
     cancel_run,
     decode_run,
     find_run,
+    require_run,
     retry_run,
 )
 from handrail.process import process_in_words
+from handrail.readable import format_when
 from handrail.store import Store
 
 _POLL_SECONDS: Final = 0.2
@@ -39,7 +40,7 @@ def _status(run: StoredRun) -> ListedStatus:
 
 RUN: Entity[StoredRun] = Entity(
     "runs",
-    ("session", "agent", "status", "queue", "due", "attempts", "text"),
+    ("session", "agent", "status", "due", "text"),
     (
         Field("session", lambda one: one.row.session_id, key="session_id"),
         Field("agent", lambda one: one.data.agent),
@@ -69,30 +70,34 @@ def submit_run(  # noqa: PLR0913 - the options of the command
     *,
     agent: Annotated[str, Parameter(metavar="NAME"), FILLED],
     at: Annotated[datetime | None, Parameter(metavar="TIME")] = None,
-    priority: int = 0,
-    queue: Annotated[str, FILLED] = DEFAULT_QUEUE,
+    priority: Annotated[int, Parameter(metavar="N")] = 0,
+    queue: Annotated[str, Parameter(metavar="NAME")] = DEFAULT_QUEUE,
     deadline: Annotated[timedelta | None, MORE_THAN_ZERO] = None,
-    request_limit: Annotated[int | None, COUNT] = None,
-    options: StoreOptions = StoreOptions(),
-) -> None:
+    request_limit: Annotated[int, COUNT] = MOST_REQUESTS,
+    options: NewStoreOptions = NewStoreOptions(),
+) -> int:
     """Hand a run to workers. The session is its key: submitted twice, it is one run.
+
+    Submitted again, the run stays as it is; an agent or input other than those of the run is refused.
 
     Example: `handrail submit order-17 "Refund order 17." --agent desk --store postgresql://db/shop`
 
     Args:
         session: The id of the session, which is created.
-        prompt: What the agent is to do; without it, workers finish what the session has begun.
-        agent: The agent, as the workers know it.
-        at: Not before this time, such as 2026-12-24T08:00; of this machine's zone, unless it names another.
-        priority: The highest comes first.
-        queue: The queue of the workers.
-        deadline: No call starts or runs later than this span from now.
-        request_limit: How many requests to its model the run may make, in all attempts together; 50 unless given.
-        options: The store; it is created if it does not exist.
+        prompt: What the agent is to do. Without it, workers finish what the session has begun.
+        agent: The name of the agent, as the workers know it.
+        at: Begin no earlier than this time, such as 2026-12-24T08:00, in the zone of this machine unless it names
+            another. By default at once.
+        priority: Runs with a higher number begin first; 0 by default.
+        queue: The queue of the workers. By default it is called handrail.
+        deadline: The run ends after this span from now, such as 2h, at the latest. By default it has no deadline.
+        request_limit: How many requests to its model the run may make, in all attempts together; 50 by default.
+        options: The store and the output format.
     """
     from handrail.worker.submitting import submit  # noqa: PLC0415 - the other commands need none of it
 
-    with options.open(writing=True, create=True) as store:
+    with options.open(writing=True) as store:
+        before = find_run(store, session)
         run = submit(
             store,
             session,
@@ -102,12 +107,12 @@ def submit_run(  # noqa: PLR0913 - the options of the command
             priority=priority,
             queue=queue,
             deadline=None if deadline is None else store.now() + deadline,
-            request_limit=request_limit or MOST_REQUESTS,
+            request_limit=request_limit,
         )
-    if options.as_json:
-        Screen().json(RUN.json(run))
-    else:
-        Screen().say(f"The run of session {session} is {run.row.status}.")
+        if before is not None:
+            how = f"queue {run.row.queue}, priority {run.row.priority}, due {format_when(run.row.due_at)}"
+            Screen().remark(f"It was submitted before, and stays as it is: {how}.")
+        return _print_change(store, session, run, options)
 
 
 def list_runs(
@@ -149,7 +154,11 @@ def show_run(session: RunSession, /, *, options: StoreOptions = StoreOptions()) 
         options: The store and the output format.
     """
     with options.open() as store:
-        RUN.print_one(_find(store, session), options)
+        RUN.print_one(require_run(store, session), options)
+        unknown = sum(effect.status == "unknown" for effect in store.effects_below(session))
+    if unknown and not options.as_json:
+        see = "handrail ledger list --status unknown shows them, and handrail ledger reconcile settles them"
+        Screen().note(f"Effects with an unknown outcome: {unknown}; {see}.")
 
 
 def wait_for_run(
@@ -161,16 +170,16 @@ def wait_for_run(
 ) -> int:
     """Wait until a run has ended or waits for answers, and show it; the exit code says which.
 
+    It is 0 if the run is finished, 1 if it has failed or was cancelled, and 3 if it waits.
+
     Args:
         session: Its session.
-        timeout: Not longer than this; then the exit code is 75.
+        timeout: Wait no longer than this span, such as 30s; then the exit code is 75. By default there is no limit.
         options: The store and the output format.
     """
-    until = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    until = time.monotonic() + (timeout or timedelta.max).total_seconds()
     with options.open() as store:
-        while (run := _find(store, session)).row.status == "open":
-            if until is not None and time.monotonic() >= until:
-                break
+        while (run := require_run(store, session)).row.status == "open" and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
         RUN.print_one(run, options)
     return _CODES.get(run.row.status, TRY_AGAIN)
@@ -190,8 +199,8 @@ def cancel(
 
     Args:
         session: Its session.
-        reason: Why.
-        by: Who ends it; the user of this process unless given.
+        reason: Why, for the record.
+        by: Who ends it; the user of this process by default.
         options: The store and the output format.
     """
     with options.open(writing=True) as store:
@@ -210,7 +219,7 @@ def retry(
 
     Args:
         session: Its session.
-        request_limit: How many requests to its model it may make from now on, those before included.
+        request_limit: How many requests to its model it may make, those before included; as many as before by default.
         options: The store and the output format.
     """
     with options.open(writing=True) as store:
@@ -218,7 +227,7 @@ def retry(
 
 
 def _print_change(store: Store, session: str, run: StoredRun | None, options: StoreOptions) -> int:
-    now = run or _find(store, session)
+    now = run or require_run(store, session)
     if options.as_json:
         Screen().json(RUN.json(now))
     elif run is None:
@@ -226,11 +235,3 @@ def _print_change(store: Store, session: str, run: StoredRun | None, options: St
     else:
         Screen().say(f"The run of session {session} is {now.row.status}.")
     return FAILED if run is None else DONE
-
-
-def _find(store: Store, session: str) -> StoredRun:
-    if (run := find_run(store, session)) is None:
-        raise SessionNotFoundError(
-            f"{store.url} has no run of session {session}; handrail runs list shows all", session_id=session
-        )
-    return run

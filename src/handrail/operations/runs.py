@@ -62,6 +62,7 @@ class RunData:
         head: the newest entry of the session when it was begun last.
         version: that of the agent that has begun it; empty before that.
         text: its answer, or why it waits, is to be begun again, has failed or was cancelled.
+        reason: why the last attempt has ended without an end of the run; empty if its worker ended.
     """
 
     agent: str
@@ -72,6 +73,7 @@ class RunData:
     head: int = 0
     version: str = ""
     text: str = ""
+    reason: str = ""
 
 
 class StoredRun(NamedTuple):
@@ -97,7 +99,7 @@ class StoredRun(NamedTuple):
         if status not in MOVES[row.status]:
             raise SessionError(f"the run of session {row.session_id} is {row.status}, so it cannot become {status}")
         changed = replace(self.data, **data)
-        changed = replace(changed, text=redacted(changed.text))
+        changed = replace(changed, text=redacted(changed.text), reason=redacted(changed.reason))
         written = codec(RunData).dump_json(changed)
         row = row._replace(version=row.version + 1, status=status, worker=worker, due_at=due_at or row.due_at)
         return StoredRun(row._replace(data=written), changed)
@@ -123,9 +125,31 @@ def find_run(store: Store, session_id: str) -> StoredRun | None:
     return None if row is None else decode_run(row, store)
 
 
+def require_run(store: Store, session_id: str) -> StoredRun:
+    """The run of a session.
+
+    Raises:
+        SessionNotFoundError: the session has no run.
+        StoreError: it cannot be read.
+    """
+    if (run := find_run(store, session_id)) is None:
+        text = f"{store.url} has no run of session {session_id}; handrail runs list shows all"
+        raise SessionNotFoundError(text, session_id=session_id)
+    return run
+
+
 def write_run(store: Store, run: StoredRun) -> bool:
     """Writes a changed run; returns whether it was still as it was read."""
     return store.apply(UnitOfWork((RunChange(run.row),))) is None
+
+
+def check_writable(store: Store) -> None:
+    """Writes nothing, as a run is written.
+
+    Raises:
+        StoreError: the store cannot be written to.
+    """
+    store.apply(UnitOfWork((RunChange(RunRow("", 2, "open", "", 0, "", store.now(), store.now(), b"")),)))
 
 
 def change_run(store: Store, session_id: str, change: Callable[[StoredRun], StoredRun | None]) -> StoredRun | None:
@@ -137,12 +161,7 @@ def change_run(store: Store, session_id: str, change: Callable[[StoredRun], Stor
         StoreError: it cannot be read or written.
     """
     while True:
-        run = find_run(store, session_id)
-        if run is None:
-            raise SessionNotFoundError(
-                f"session {session_id} has no run for workers; handrail runs list shows all", session_id=session_id
-            )
-        changed = change(run)
+        changed = change(require_run(store, session_id))
         if changed is None or write_run(store, changed):
             return changed
 
@@ -173,12 +192,8 @@ def store_run(  # noqa: PLR0913 - what a run is
     is_new = data.input is not None and store.create(session)
     run = None if is_new else find_run(store, session_id)
     if run is None:
-        if (
-            not is_new
-            and data.input is not None
-            and (row_before := store.find(session_id)) is not None
-            and row_before.head
-        ):
+        before = None if is_new or data.input is None else store.find(session_id)
+        if before is not None and before.head:
             raise SessionError(
                 f"session {session_id} has begun without workers; submit it without an input, so that they finish "
                 "it, or use another session"
@@ -207,12 +222,21 @@ def _check(data: RunData, at: datetime | None, priority: int, queue: str) -> Non
     if at is not None and data.deadline is not None and data.deadline <= at:
         expected = f"a time after that at which it begins, {at.isoformat()}"
         raise InvalidArgumentError(function="submit", argument="deadline", value=data.deadline, expected=expected)
-    if not 0 < len(queue.encode()) <= LONGEST_QUEUE:
-        expected = f"a name of 1 to {LONGEST_QUEUE} bytes"
-        raise InvalidArgumentError(function="submit", argument="queue", value=queue, expected=expected)
+    check_queue(queue)
     if abs(priority) > HIGHEST_PRIORITY:
         expected = f"at most {HIGHEST_PRIORITY:,}, and at least the negative of that"
         raise InvalidArgumentError(function="submit", argument="priority", value=priority, expected=expected)
+
+
+def check_queue(name: str, function: str = "submit") -> None:
+    """Checks the name of a queue that a function was called with.
+
+    Raises:
+        InvalidArgumentError: it is empty, or too long.
+    """
+    if not 0 < len(name.encode()) <= LONGEST_QUEUE:
+        expected = f"a name of 1 to {LONGEST_QUEUE} bytes"
+        raise InvalidArgumentError(function=function, argument="queue", value=name, expected=expected)
 
 
 def wake_run(store: Store, session_id: str) -> None:

@@ -20,7 +20,7 @@ from handrail.serde.json_schema import is_array
 from handrail.session import Session
 
 if TYPE_CHECKING:
-    from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions
+    from handrail.agents import LoadedAgent, RunOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def digest_agent(agent: Runnable) -> str:
     digest = sha256()
     for path in paths:
         digest.update(b"%s\0%s\0" % (path.name.encode(), path.read_bytes()))
-    return digest.hexdigest()
+    return digest.hexdigest()[:12]  # people read it
 
 
 def is_pending(answer: object) -> bool:
@@ -96,7 +96,7 @@ async def ask_agent(
     from pydantic_ai import ModelResponse  # noqa: PLC0415 - needs an extra
 
     from handrail.adapters.pydantic_ai.conversation import StoredHistory  # noqa: PLC0415 - as above
-    from handrail.agents import RunOptions  # noqa: PLC0415 - as above
+    from handrail.agents import Answer, RunOptions  # noqa: PLC0415 - as above
 
     load = partial(StoredHistory, session, agent.name, is_held=True)
     history = await ASYNC.write_to(session.store, load)
@@ -109,17 +109,14 @@ async def ask_agent(
             f"the run has made {requests} requests, and may make {data.request_limit}; allow more with "
             "handrail runs retry --request-limit"
         )
-    options = replace(
-        options or RunOptions(stream=False), session=session, asker=_leave_open, deadline=deadline, request_limit=limit
-    )
+
+    def leave_open(_: object) -> Answer:
+        return Answer("later")
+
+    options = options or RunOptions(stream=False)
+    options = replace(options, session=session, asker=leave_open, deadline=deadline, request_limit=limit)
     result = await agent.run_async(None if history.unfinished else data.input, options)
     return result.output
-
-
-def _leave_open(_: GatedCall) -> Answer:
-    from handrail.agents import Answer  # noqa: PLC0415 - needs an extra
-
-    return Answer("later")
 
 
 def load_agents(names: Iterable[str]) -> Mapping[str, Runnable]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import psycopg
 
@@ -25,7 +25,7 @@ except ModuleNotFoundError as _error:
         f'workers on PostgreSQL need {_error.name}, not installed here: pip install "handrail[worker]"'
     ) from _error
 
-from handrail.errors import InvalidArgumentError, StoreError
+from handrail.errors import InvalidArgumentError, StoreError, StoreUnavailableError
 from handrail.operations.runs import MOST_REQUESTS, RunData, store_run
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ASYNC
@@ -37,6 +37,7 @@ _WAITING: Final = (
     "SELECT queueing_lock FROM procrastinate_jobs WHERE status = 'todo' AND queueing_lock = ANY(%(names)s)"
 )
 _ERRORS: Final = (ConnectorException, psycopg.Error, OSError)
+_GONE: Final = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction)
 _log = redacted_logger("handrail.worker")
 
 
@@ -59,14 +60,23 @@ class ProcrastinateQueue:
     ) -> None:
         self._name = name
         self._heartbeat = heartbeat
-        self._concurrency = concurrency
-        self._grace = grace
+        self._url = store.url
         self._carry_out: CarryOut | None = None
         self._is_open = False
         # It sets `autocommit` where it needs that.
         options = {name: value for name, value in store.server.options.items() if name != "autocommit"}
-        connector = PsycopgConnector(kwargs=options, min_size=1, max_size=4)
-        self._app = App(connector=connector)
+        self._app = App(connector=PsycopgConnector(kwargs=options, min_size=1, max_size=4))
+        self._run_app = partial(
+            self._app.run_worker_async,
+            queues=[name],
+            concurrency=concurrency,
+            fetch_job_polling_interval=heartbeat / 2,
+            shutdown_graceful_timeout=grace,
+            delete_jobs="always",
+            install_signal_handlers=False,
+            update_heartbeat_interval=heartbeat / 3,
+            stalled_worker_timeout=heartbeat * 6,
+        )
         self._app.task(name=_RUN_TASK, queue=name)(self._work_on)
         for entry in dict.fromkeys(crons):
             self._schedule(store, entry)
@@ -74,9 +84,7 @@ class ProcrastinateQueue:
     @property
     def sweep_seconds(self) -> float:
         """See `Queue`; at random, so that workers do not sweep at the same moment."""
-        if not self._is_open:
-            return 0.05
-        return self._heartbeat * random.uniform(0.15, 0.25)  # noqa: S311 - no secret
+        return self._heartbeat * random.uniform(0.15, 0.25) if self._is_open else 0.05  # noqa: S311 - no secret
 
     def _schedule(self, store: PostgresStore, entry: CronEntry) -> None:
         name = f"{entry.agent}-{sha256(repr(entry).encode()).hexdigest()[:8]}"
@@ -92,43 +100,24 @@ class ProcrastinateQueue:
             raise InvalidArgumentError(function="cron", argument="entry", value=entry.cron, expected=expected)
         self._app.periodic(cron=entry.cron)(task)
 
-    async def submit(self, runs: Iterable[QueuedRun]) -> None:
-        """See `Queue`."""
-        for run in runs:
-            with suppress(AlreadyEnqueued):
-                await self._deferrer(run).defer_async(session=run.session_id)
-
-    def _deferrer(self, run: QueuedRun) -> Any:  # noqa: ANN401 - procrastinate's
-        return self._app.configure_task(_RUN_TASK, queue=self._name, queueing_lock=_name_job(run), priority=run.rank)
-
     async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
         """See `Queue`."""
         self._carry_out = carry_out
-        while not stop.is_set():
-            try:
-                async with self._app.open_async():
-                    await self._make_tables()
-                    self._is_open = True
-                    await self._run_worker(stop)
-            except _ERRORS as error:
-                _log.warning("the queue is away: %s", error)
-                self._is_open = False
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), 1)
+        try:
+            async with self._app.open_async():
+                await self._make_tables()
+                self._is_open = True
+                await self._run_worker(stop)
+        except _ERRORS as error:
+            cause = error.__cause__ or error  # that of procrastinate has no text
+            if not isinstance(cause, _GONE):
+                raise StoreUnavailableError(f"the queue in {self._url} is away: {cause}", store=self._url) from error
+            _log.warning("the queue in %s is gone, and is made anew", self._url)
+        finally:
+            self._is_open = False
 
     async def _run_worker(self, stop: asyncio.Event) -> None:
-        worker = asyncio.ensure_future(
-            self._app.run_worker_async(
-                queues=[self._name],
-                concurrency=self._concurrency,
-                fetch_job_polling_interval=self._heartbeat / 2,
-                shutdown_graceful_timeout=self._grace,
-                delete_jobs="always",
-                install_signal_handlers=False,
-                update_heartbeat_interval=self._heartbeat / 3,
-                stalled_worker_timeout=self._heartbeat * 6,
-            )
-        )
+        worker = asyncio.ensure_future(self._run_app())
         stopped = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({worker, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -140,29 +129,39 @@ class ProcrastinateQueue:
 
     async def _make_tables(self) -> None:
         if not await self._app.check_connection_async():
-            with suppress(ConnectorException):  # another worker makes them at this moment
+            try:
                 await self._app.schema_manager.apply_schema_async()
+            except ConnectorException:
+                if not await self._app.check_connection_async():  # another worker has made them meanwhile
+                    raise
 
     async def _work_on(self, session: str) -> None:
-        if (task := asyncio.current_task()) is not None:
-            # It fails if the end of its job cannot be written, and procrastinate drops it: asyncio would report that.
-            task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        # It fails if the end of its job cannot be written, and procrastinate drops it: asyncio would report that.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
         if self._carry_out is not None:
             await self._carry_out(session)
 
-    async def sweep(self, due: Sequence[QueuedRun]) -> None:
+    async def sweep(self, due: Sequence[QueuedRun]) -> bool:
         """See `Queue`."""
         if due and self._is_open:
             with suppress(*_ERRORS):  # the next sweep finds them again
-                names = [*map(_name_job, due)]
-                rows = await self._app.connector.execute_query_all_async(_WAITING, names=names)
+                jobs = {_name_job(run): run for run in due}
+                rows = await self._app.connector.execute_query_all_async(_WAITING, names=[*jobs])
                 waiting = {row["queueing_lock"] for row in rows}
-                await self.submit(run for run in due if _name_job(run) not in waiting)
+                for run in (run for name, run in jobs.items() if name not in waiting):
+                    with suppress(AlreadyEnqueued):
+                        await _configure(self._app, self._name, run).defer_async(session=run.session_id)
+        return self._is_open
 
 
 def _name_job(run: QueuedRun) -> str:
     # One that was begun has a job of its own: another one may wait behind many runs.
     return f"{run.session_id} again" if run.has_begun else run.session_id
+
+
+def _configure(app: App, queue: str, run: QueuedRun, **options: Any) -> Any:  # noqa: ANN401 - procrastinate's
+    return app.configure_task(_RUN_TASK, queue=queue, queueing_lock=_name_job(run), priority=run.rank, **options)
 
 
 _DEFERRING: Final = App(connector=PsycopgConnector())
@@ -171,7 +170,4 @@ _DEFERRING: Final = App(connector=PsycopgConnector())
 def defer_run(store: PostgresStore, queue: str, run: QueuedRun) -> None:
     """Adds a run to the queue of a store, if workers have made it; a failure is left to the next sweep."""
     with suppress(AlreadyEnqueued, StoreError, *_ERRORS), store.borrow() as connection:
-        task = _DEFERRING.configure_task(
-            _RUN_TASK, queue=queue, queueing_lock=_name_job(run), priority=run.rank, connection=connection
-        )
-        task.defer(session=run.session_id)
+        _configure(_DEFERRING, queue, run, connection=connection).defer(session=run.session_id)

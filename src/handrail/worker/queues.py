@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -59,7 +59,7 @@ def read_cron(text: str) -> CronEntry:
     words = text.split(maxsplit=_CRON_FIELDS + 1)
     if len(words) < _CRON_FIELDS + 2:
         expected = "five fields of crontab, an agent and its input: 0 6 * * * desk Good morning"
-        raise InvalidArgumentError(function="read_cron", argument="text", value=text, expected=expected)
+        raise InvalidArgumentError(function="cron", argument="entry", value=text, expected=expected)
     return CronEntry(" ".join(words[:_CRON_FIELDS]), *words[_CRON_FIELDS:])
 
 
@@ -71,16 +71,15 @@ class Queue(Protocol):
         """The time between two sweeps."""
         ...
 
-    async def submit(self, runs: Iterable[QueuedRun]) -> None:
-        """Adds runs; those that wait in it already are left as they are."""
-        ...
-
     async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
-        """Has runs carried out, several at a time, until it is to stop and they have ended."""
+        """Has runs carried out, several at a time, until it is to stop and they have ended.
+
+        If it returns before, or raises a `StoreError`, it is called again.
+        """
         ...
 
-    async def sweep(self, due: Sequence[QueuedRun]) -> None:
-        """Adds those of the runs that are due which do not wait in it."""
+    async def sweep(self, due: Sequence[QueuedRun]) -> bool:
+        """Adds those of the runs that are due which do not wait in it; returns whether it answers."""
         ...
 
 
@@ -101,14 +100,6 @@ class LocalQueue:
         self._jobs: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._has_changed = asyncio.Event()
-
-    async def submit(self, runs: Iterable[QueuedRun]) -> None:
-        """See `Queue`."""
-        for run in runs:
-            if run.session_id not in self._jobs:
-                self._jobs.add(run.session_id)
-                heapq.heappush(self._waiting, (-run.rank, next(self._numbers), run))
-                self._has_changed.set()
 
     async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
         """See `Queue`."""
@@ -138,6 +129,11 @@ class LocalQueue:
         self._running.discard(task)
         self._has_changed.set()
 
-    async def sweep(self, due: Sequence[QueuedRun]) -> None:
+    async def sweep(self, due: Sequence[QueuedRun]) -> bool:
         """See `Queue`."""
-        await self.submit(due)
+        for run in due:
+            if run.session_id not in self._jobs:
+                self._jobs.add(run.session_id)
+                heapq.heappush(self._waiting, (-run.rank, next(self._numbers), run))
+                self._has_changed.set()
+        return True

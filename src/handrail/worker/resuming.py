@@ -3,6 +3,7 @@
 | the session | the outcome |
 |---|---|
 | its run is finished, has failed, was cancelled, or waits | that, without an attempt |
+| this process has closed its store | `Failed` |
 | a worker carries it out; another process has it open; it cannot be read; its store is away | `Again` |
 | an attempt has come no further, `MOST_ATTEMPTS` times | `Failed` |
 | a question of it is open | `Waiting` |
@@ -33,6 +34,7 @@ from handrail.errors import (
     PromptEvaluationError,
     SessionLostError,
     SessionNotFoundError,
+    StoreClosedError,
     StoreUnavailableError,
 )
 from handrail.limits import Deadline
@@ -68,7 +70,6 @@ OnChange: TypeAlias = Literal["warn", "refuse"]
 
 _LONGEST_TEXT: Final = 20_000  # of an answer in the row; the session has all of it
 _NO_TIME: Final = timedelta(0)
-_WAIT: Final = timedelta(seconds=1)  # for one that is being closed
 _SOON: Final = timedelta(seconds=1)
 _LATER: Final = timedelta(seconds=10)
 _OUTAGES: Final = (SessionLostError, StoreUnavailableError, CommitInDoubtError)
@@ -100,9 +101,10 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The run has ended without an answer."""
+    """The run has ended without an answer; a person may have cancelled it."""
 
     error: Exception
+    is_cancelled: bool = False
 
 
 RunOutcome: TypeAlias = Finished | Waiting | Again | Failed
@@ -144,13 +146,7 @@ async def resume(
     Raises:
         CancelledError: the task was cancelled; the run can be resumed.
     """
-    attempt = _Attempt(store, session, agent, options)
-    try:
-        return await attempt.carry_out(evict=evict)
-    except SessionNotFoundError as error:
-        return Failed(error)
-    except HandrailError as error:  # the session was lost, or its store is away
-        return await attempt.put_off(_SOON, str(error))
+    return await Attempt(store, session, agent, options).carry_out(evict=evict)
 
 
 def has_ended(worker: str) -> bool:
@@ -159,19 +155,33 @@ def has_ended(worker: str) -> bool:
     return name is not None and name.boot == boot != "" and not is_running(name)
 
 
-class _Attempt:
+class Attempt:
+    """One attempt at a run, as of `resume`.
+
+    Attributes:
+        run: the run, as it was read or written last; `None` until it is this one's to begin.
+    """
+
     def __init__(self, store: Store, session_id: str, agent: Runnable, options: ResumeOptions) -> None:
         self._store = store
         self._session_id = session_id
         self._agent = agent
         self._options = options
-        self._run: StoredRun | None = None  # as it was read or written last
+        self.run: StoredRun | None = None
         self._writing = threading.Lock()
         self._is_lost = False  # another process has changed the row
 
-    async def carry_out(self, *, evict: bool) -> RunOutcome:
+    async def carry_out(self, *, evict: bool = False) -> RunOutcome:
         """Begins the run in its row, opens its session, and has the agent answer."""
-        run = self._run = await self._in_store(partial(find_run, self._store, self._session_id))
+        try:
+            return await self._carry_out(evict=evict)
+        except (SessionNotFoundError, StoreClosedError) as error:
+            return Failed(error)
+        except HandrailError as error:  # the session was lost, or its store is away
+            return await self._put_off(_SOON, str(error))
+
+    async def _carry_out(self, *, evict: bool) -> RunOutcome:
+        run = await self._in_store(partial(find_run, self._store, self._session_id))
         if run is not None:
             early = await self._find_outcome(run, evict=evict) or await self._begin(run)
             if early is not None:
@@ -179,12 +189,12 @@ class _Attempt:
             # Who has begun it before, and shows no life, may hold its session still.
             evict = evict or bool(run.row.worker)
         try:
-            session = await Session.open_async(self._store, self._session_id, create=False, wait=_WAIT, evict=evict)
-        except SessionNotFoundError:
+            session = await Session.open_async(self._store, self._session_id, create=False, wait=_SOON, evict=evict)
+        except (SessionNotFoundError, StoreClosedError):
             raise
         except HandrailError as error:  # it is open elsewhere; or it cannot be read here, and another version may
             after = _SOON if isinstance(error, StoreUnavailableError) else _LATER
-            return await self.put_off(after, str(error), is_counted=False)
+            return await self._put_off(after, str(error), is_counted=False)
         async with session:
             work, is_over = asyncio.ensure_future(self._ask(session)), threading.Event()
             if run is not None:
@@ -211,7 +221,7 @@ class _Attempt:
         if row.status == "finished":
             return Finished(data.text)
         if row.status in {"failed", "cancelled"}:
-            return Failed(AgentError(data.text))
+            return Failed(AgentError(data.text), is_cancelled=row.status == "cancelled")
         if row.status == "waiting" and (questions := await self._open_questions()):
             return Waiting(questions)
         remaining = row.due_at - await self._in_store(self._store.now)
@@ -223,25 +233,30 @@ class _Attempt:
         # The outcome, if it is not begun.
         data, version = run.data, self._options.version
         version = digest_agent(self._agent) if version is None else version
-        if data.version not in {"", version}:
-            why = f"another version of {data.agent} has begun the run of session {self._session_id}"
-            if self._options.on_change == "refuse":
-                return await self.put_off(_LATER, f"{why}, and this one is not to continue it")
-            _log.warning("%s; it is continued", why)
         row = await self._in_store(partial(self._store.find, self._session_id))
+        self.run = run
+        if data.version not in {"", version}:
+            own = f"this worker has version {version}"
+            why = f"version {data.version} of {data.agent} has begun the run of session {self._session_id}, and {own}"
+            if self._options.on_change == "refuse":
+                why += f": a worker with version {data.version} is to continue it"
+                await self._write("open", _LATER, text=why)  # `reason` stays that of the last attempt
+                return Again(_LATER, why)
+            _log.warning("%s; it is continued", why)
         head = 0 if row is None else row.head
         attempts = 1 if head > data.head else data.attempts + 1
         if attempts > MOST_ATTEMPTS:
-            last = data.text or "its worker ended"
+            last = data.reason or "its worker ended"
             text = f"begun {MOST_ATTEMPTS} times, and it came no further; the last time: {last}"
             return await self._end("failed", Failed(AgentError(text)), text=text)
-        changes: dict[str, Any] = {"attempts": attempts, "head": head, "version": version, "text": ""}
+        changes: dict[str, Any] = {"attempts": attempts, "head": head, "version": version, "text": "", "reason": ""}
         if not await self._write("open", self._options.heartbeat, worker=str(own_name()), **changes):
+            self.run = None
             return Again(_SOON, "another worker has begun it")
         return None
 
     async def _ask(self, session: Session) -> object:
-        data = RunData(agent=name_agent(self._agent)) if self._run is None else self._run.data
+        data = RunData(agent=name_agent(self._agent)) if self.run is None else self.run.data
         deadline = None if data.deadline is None else Deadline(data.deadline)
         try:
             if callable(self._agent):
@@ -262,16 +277,14 @@ class _Attempt:
 
     async def _stop(self, error: asyncio.CancelledError) -> RunOutcome:
         if self._is_lost:
-            run = await self._in_store(partial(find_run, self._store, self._session_id))
-            outcome = None if run is None else await self._find_outcome(run, evict=False)
-            return outcome or Again(_SOON, "another process has changed the run")
+            return await self._leave()
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return await self._fail(AgentError(f"a task of the agent was cancelled: {error}"))
         # The worker is stopped: it was not the run that came no further.
-        if self._run is not None:
+        if self.run is not None:
             with suppress(HandrailError):
-                await asyncio.shield(self._write("open", attempts=self._run.data.attempts - 1))
+                await asyncio.shield(self._write("open", attempts=self.run.data.attempts - 1))
         raise error
 
     async def _settle(self, answer: object) -> RunOutcome:
@@ -282,15 +295,15 @@ class _Attempt:
                 await self._in_store(partial(wake_run, self._store, self._session_id))
             return outcome
         if is_pending(answer):
-            return await self.put_off(_NO_TIME, "its questions were answered meanwhile")
+            return await self._put_off(_NO_TIME, "its questions were answered meanwhile")
         return await self._end("finished", Finished(answer), text=fit_text(str(answer), _LONGEST_TEXT))
 
     async def _fail(self, error: Exception) -> RunOutcome:
-        data = RunData(agent="") if self._run is None else self._run.data
+        data = RunData(agent="") if self.run is None else self.run.data
         is_late = data.deadline is not None and data.deadline <= await self._in_store(self._store.now)
         if isinstance(error, PromptEvaluationError) and error.phase in _MODEL_PHASES and not is_late:
             pause = min(_SOON * 8 ** max(0, data.attempts - 1), LONGEST_PAUSE)
-            return await self.put_off(_SOON if error.phase == "store" else pause, str(error))
+            return await self._put_off(_SOON if error.phase == "store" else pause, str(error))
         return await self._end("failed", Failed(error), text=f"{type(error).__name__}: {error}")
 
     async def _open_questions(self) -> tuple[StoredQuestion, ...]:
@@ -304,15 +317,21 @@ class _Attempt:
 
     # ------------------------------------------------------------------------------------------------------ the row
 
-    async def put_off(self, after: timedelta, why: str, *, is_counted: bool = True) -> Again:
-        """Leaves the run to a later attempt."""
-        data = {} if is_counted or self._run is None else {"attempts": self._run.data.attempts - 1}
+    async def _put_off(self, after: timedelta, why: str, *, is_counted: bool = True) -> Again:
+        run = self.run
+        data = {"reason": why} if is_counted or run is None else {"attempts": run.data.attempts - 1}
         with suppress(HandrailError):  # the store is away; the time in the row passes
             await self._write("open", after, text=why, **data)
         return Again(after, why)
 
     async def _end(self, status: RunStatus, outcome: RunOutcome, *, text: str) -> RunOutcome:
-        return outcome if await self._write(status, text=text) else Again(_SOON, "another process has changed the run")
+        return outcome if await self._write(status, text=text) else await self._leave()
+
+    async def _leave(self) -> RunOutcome:
+        run = await self._in_store(partial(find_run, self._store, self._session_id))
+        if run is not None and run.row.status == "cancelled":
+            return Failed(AgentError(run.data.text), is_cancelled=True)
+        return Again(_SOON, "another process has changed the run")
 
     async def _write(self, status: RunStatus, after: timedelta = _NO_TIME, **changes: Any) -> bool:  # noqa: ANN401 - fields
         # False if another process has changed the row.
@@ -322,13 +341,13 @@ class _Attempt:
     def _write_now(self, status: RunStatus, after: timedelta, changes: Mapping[str, Any] | None) -> None:
         # What is known of the row is set here: a task that waits for it may be cancelled meanwhile.
         with self._writing:
-            run = self._run
+            run = self.run
             if run is None or self._is_lost or (changes is None and not run.row.worker):  # a beat that comes late
                 return
             changes = {"worker": run.row.worker} if changes is None else changes
             changed = run.change(status, due_at=self._store.now() + after, **changes)
             self._is_lost = not write_run(self._store, changed)
-            self._run = run if self._is_lost else changed
+            self.run = run if self._is_lost else changed
 
     async def _in_store(self, body: Callable[[], T]) -> T:
         return await ASYNC.write_to(self._store, body)

@@ -27,6 +27,8 @@ def submit(  # noqa: PLR0913 - what a run is
 ) -> StoredRun:
     """Hands a run to workers, once: the id of its session is its key.
 
+    If the session has this run already, that is returned as it is: another time, priority, queue or limit is ignored.
+
     Args:
         store: the store, open for writing.
         session: the session of the run, which is created.
@@ -39,6 +41,9 @@ def submit(  # noqa: PLR0913 - what a run is
         request_limit: how many requests to its model the run may make, in all attempts together.
         tags: tags of the session.
 
+    Returns:
+        The run as the store has it.
+
     Raises:
         SessionError: the session has another run; or it has begun, and there is an input.
         SessionNotFoundError: it does not exist, and there is no input.
@@ -48,15 +53,10 @@ def submit(  # noqa: PLR0913 - what a run is
     data = RunData(agent=name, input=input, deadline=deadline, request_limit=request_limit)
     run = store_run(store, session, data, at=at, priority=priority, queue=queue, tags=tags)
     if run.row.status == "open" and run.row.due_at <= store.now():
-        _enqueue(store, queue, QueuedRun(session, run.row.priority))
+        with suppress(ImportError):  # without the extras there are no workers here, but elsewhere
+            from handrail.store.postgres import PostgresStore  # noqa: PLC0415 - needs an extra
+            from handrail.worker.procrastinate_queue import defer_run  # noqa: PLC0415 - as above
+
+            if isinstance(store, PostgresStore):  # else the next sweep finds it
+                defer_run(store, run.row.queue, QueuedRun(session, run.row.priority))
     return run
-
-
-def _enqueue(store: Store, queue: str, run: QueuedRun) -> None:
-    """Adds a run to a queue that workers share, if there is one; else the next sweep finds it."""
-    with suppress(ImportError):  # without the extras there are no workers here, but elsewhere
-        from handrail.store.postgres import PostgresStore  # noqa: PLC0415 - needs an extra
-        from handrail.worker.procrastinate_queue import defer_run  # noqa: PLC0415 - as above
-
-        if isinstance(store, PostgresStore):
-            defer_run(store, queue, run)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from handrail.errors import HandrailError, SessionError, StoreError
+from handrail.errors import HandrailError, StoreError
 from handrail.operations.runs import StoredRun, find_run, write_run
 from handrail.readable import clean
 from handrail.redaction import redacted_logger
@@ -20,7 +20,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.store import Store
 from handrail.worker.agents import Runnable, digest_agent
 from handrail.worker.queues import CronEntry, LocalQueue, Queue, QueuedRun
-from handrail.worker.resuming import Again, Failed, ResumeOptions, RunOutcome, has_ended, resume
+from handrail.worker.resuming import Again, Attempt, ResumeOptions, RunOutcome, has_ended
 
 if TYPE_CHECKING:
     from handrail.store.postgres import PostgresStore
@@ -32,7 +32,7 @@ MOST_BESIDE: Final = 4
 """How often a run may have ended with its worker before it is begun without others beside it."""
 
 _LATER: Final = timedelta(seconds=5)
-_OUTAGE_SECONDS: Final = 1.0
+_OUTAGE_SECONDS: Final = 1.0  # until it is tried again
 _log = redacted_logger("handrail.worker")
 
 
@@ -41,7 +41,7 @@ class Worker:
 
     Attributes:
         running: the sessions of the runs that it carries out at this moment.
-        outcomes: how many attempts have come to which outcome.
+        outcomes: how many attempts have come to which outcome; those that found nothing to do are left out.
         swept_at: when it last looked for open runs, by the clock of `time.monotonic`.
     """
 
@@ -59,13 +59,15 @@ class Worker:
         self._agents = agents
         self._queue = queue
         self._name = name
-        self._versions = {name: digest_agent(agent) for name, agent in agents.items()}  # as they were loaded
-        self._options = options
+        self._heartbeat = options.heartbeat
+        # The versions are those that were loaded.
+        self._options = {name: replace(options, version=digest_agent(agent)) for name, agent in agents.items()}
         self._drain = drain
         self._stop = asyncio.Event()
         self._changes = asyncio.Condition()
         self._alone = 0  # the runs that run alone, or wait for that
         self._resting: dict[str, float] = {}  # sessions, and until when they are left alone here
+        self._is_away = False  # the store, or the queue
         self.running: set[str] = set()
         self.outcomes: Counter[str] = Counter()
         self._count = _counter()
@@ -79,7 +81,13 @@ class Worker:
         """Works until it is stopped."""
         sweeping = asyncio.create_task(self._sweep())
         try:
-            await self._queue.work(self._carry_out, self._stop)
+            while not self._stop.is_set():
+                try:
+                    await self._queue.work(self._carry_out, self._stop)
+                except StoreError as error:
+                    self._say_away(error)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), _OUTAGE_SECONDS)
         finally:
             sweeping.cancel()
             await asyncio.wait({sweeping})
@@ -88,27 +96,32 @@ class Worker:
         while True:
             try:
                 due = await ASYNC.write_to(self._store, self._find_due)
-                await self._queue.sweep(due)
+                is_well = await self._queue.sweep(due)
                 self.swept_at = time.monotonic()
+                if self._is_away and is_well:
+                    self._is_away = False
+                    _log.warning("the store and its queue answer again")
                 if self._drain and not due and not self.running:
                     self.stop()
             except HandrailError as error:
-                _log.warning("open runs cannot be looked for: %s", error)
+                self._say_away(error)
                 await asyncio.sleep(_OUTAGE_SECONDS)
             await asyncio.sleep(self._queue.sweep_seconds)
 
+    def _say_away(self, error: HandrailError) -> None:
+        # Once, until all of it answers again.
+        if not self._is_away:
+            _log.warning("runs cannot be looked for: %s", " ".join(str(error).split()))
+        self._is_away = True
+
     def _find_due(self) -> Sequence[QueuedRun]:
         now = self._store.now()
-        rows = self._store.due_runs(self._name, now + self._options.heartbeat, limit=MOST_SWEPT)
-        moment = time.monotonic()
-        self._resting = {name: until for name, until in self._resting.items() if until > moment}
+        rows = self._store.due_runs(self._name, now + self._heartbeat, limit=MOST_SWEPT)
+        self._resting = {name: until for name, until in self._resting.items() if until > time.monotonic()}
+        rows = [row for row in rows if row.session_id not in self._resting]
         due = [row for row in rows if row.due_at <= now or (row.worker and has_ended(row.worker))]
-        return [
-            # The data is not decoded: a row that is damaged keeps no other one waiting.
-            QueuedRun(row.session_id, row.priority, has_begun=b'"attempts":0,' not in row.data)
-            for row in due
-            if row.session_id not in self._resting
-        ]
+        is_new = b'"attempts":0,'  # the data is not decoded: a row that is damaged keeps no other one waiting
+        return [QueuedRun(row.session_id, row.priority, has_begun=is_new not in row.data) for row in due]
 
     async def _carry_out(self, session_id: str) -> None:
         if session_id in self.running:  # the queue has handed it out twice
@@ -117,39 +130,30 @@ class Worker:
         try:
             run = await ASYNC.write_to(self._store, partial(find_run, self._store, session_id))
         except HandrailError as error:
-            outcome: RunOutcome = Again(_LATER, str(error))
+            outcome: RunOutcome | None = Again(_LATER, str(error))
         else:
             # It may end this process, too, and with it what runs beside it.
             is_alone = run is not None and bool(run.row.worker) and run.data.attempts >= MOST_BESIDE
             async with self._place(session_id, is_alone=is_alone):
                 outcome = await self._resume(session_id, run)
-        if isinstance(outcome, Again):  # its row may not say so: it cannot be written, or another worker has it
+        if outcome is None:
+            return
+        if isinstance(outcome, Again):  # its row may not say so: it cannot be written
             self._resting[session_id] = time.monotonic() + min(outcome.after, _LATER).total_seconds()
-        kind = type(outcome).__name__.lower()
+        kind = "cancelled" if getattr(outcome, "is_cancelled", False) else type(outcome).__name__.lower()
         self.outcomes[kind] += 1
         self._count(kind)
-        why = outcome.why if isinstance(outcome, Again) else outcome.error if isinstance(outcome, Failed) else ""
-        _log.info(
-            "run %s: %s after %.1f s%s",
-            clean(session_id),
-            kind,
-            time.monotonic() - begin,
-            f": {clean(str(why))}" if why else "",
-        )
+        why = f": {getattr(outcome, 'why', getattr(outcome, 'error', ''))}".removesuffix(": ")
+        _log.info("run %s: %s after %.1f s%s", clean(session_id), kind, time.monotonic() - begin, clean(why))
 
     @asynccontextmanager
     async def _place(self, session_id: str, *, is_alone: bool) -> AsyncGenerator[None]:
         # One that is to run alone waits until no other runs; none begins as long as it waits or runs.
-        async with self._changes:
-            self._alone += is_alone
-            try:
+        self._alone += is_alone
+        try:
+            async with self._changes:
                 await self._changes.wait_for(lambda: not (self.running if is_alone else self._alone))
                 self.running.add(session_id)
-            except BaseException:
-                self._alone -= is_alone
-                self._changes.notify_all()
-                raise
-        try:
             yield
         finally:
             self.running.discard(session_id)
@@ -157,18 +161,22 @@ class Worker:
             async with self._changes:
                 self._changes.notify_all()
 
-    async def _resume(self, session_id: str, run: StoredRun | None) -> RunOutcome:
-        store = self._store
-        if run is None:
-            return Failed(SessionError("the session was deleted"))
+    async def _resume(self, session_id: str, run: StoredRun | None) -> RunOutcome | None:
+        # `None` if it was not begun: it has ended or waits, another worker has it, or the store is away.
+        if run is None or run.row.status != "open":
+            return None
         name = run.data.agent
         try:
             if name in self._agents:
-                options = replace(self._options, version=self._versions[name])
-                return await resume(store, session_id, self._agents[name], options=options)
+                attempt = Attempt(self._store, session_id, self._agents[name], self._options[name])
+                outcome = await attempt.carry_out()
+                if attempt.run is not None and attempt.run.row.version > run.row.version:
+                    return outcome
+                self._resting[session_id] = time.monotonic() + _OUTAGE_SECONDS
+                return None
             why = f"no agent {name} is known here; another worker may know it"
-            if run.row.status == "open" and not run.row.worker:
-                await ASYNC.write_to(store, partial(self._put_off, run, why))
+            if not run.row.worker:
+                await ASYNC.write_to(self._store, partial(self._put_off, run, why))
         except HandrailError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 - logged; the time in its row passes, and it is begun again

@@ -1,15 +1,23 @@
 """An MCP server of a bank, for the tests; as a script it speaks over stdin and stdout, or with a port over HTTP.
 
+As `bank_server.py --fork SOCKET` it is a process from which banks are forked, for `bank_command` of
+the kit: to import the SDK takes longer than most tests with a bank do.
+
 It appends each payment to the file of the environment variable BANK. The tool `learn` makes it offer another tool.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from select import select
+from socket import recv_fds, socket
 from typing import Any
 
 import anyio
@@ -193,9 +201,47 @@ async def _serve(bank: Bank) -> None:
         await bank.server.run(read, write, options)
 
 
+def _fork_banks(listening: socket) -> None:
+    """Fork a bank for each program that connects, with the streams, folder and variables of that program.
+
+    Ends when its own standard input does, which is when the process of the tests ends.
+    """
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system buries the banks
+    while sys.stdin.fileno() not in (ready := select([sys.stdin.fileno(), listening], [], [])[0]):
+        assert ready
+        program, _ = listening.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listening.close()
+            _become(program)
+        program.close()
+
+
+def _become(program: socket) -> None:
+    """Be the bank of a program, and end with it."""
+    said, streams, _, _ = recv_fds(program, 1_000_000, 3)
+    for own, stream in enumerate(streams):
+        os.dup2(stream, own)
+        os.close(stream)
+    folder, *variables = said.split(b"\0")
+    os.chdir(folder)
+    os.environb.clear()
+    for name, _, value in (variable.partition(b"=") for variable in variables):
+        os.environb[name] = value
+    threading.Thread(target=lambda: os._exit(len(program.recv(1))), daemon=True).start()
+    anyio.run(_serve, _bank())
+    os._exit(0)
+
+
+def _bank() -> Bank:
+    return Bank(Path(os.environ.get("BANK", os.devnull)))
+
+
 if __name__ == "__main__":
-    here = Bank(Path(os.environ.get("BANK", os.devnull)))
-    if len(sys.argv) > 1:
-        uvicorn.run(here.server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
+    if sys.argv[1:2] == ["--fork"]:
+        _fork_banks(socket(fileno=int(sys.argv[2])))
+    elif len(sys.argv) > 1:
+        uvicorn.run(_bank().server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
     else:
-        anyio.run(_serve, here)
+        anyio.run(_serve, _bank())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import socket
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +35,41 @@ ERAS = ("auto", "legacy")
 """The modes of the SDK's client: the newest version of the protocol, and the ones before it."""
 
 
+_PROGRAM = """
+import os, socket
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bank:
+    bank.connect(os.path.dirname(__file__) + "/socket")
+    about = [os.getcwdb(), *(name + b"=" + value for name, value in os.environb.items())]
+    socket.send_fds(bank, [b"\\0".join(about)], [0, 1, 2])
+    bank.recv(1)
+"""
+"""A program that hands its streams to a bank, and ends when that does."""
+
+
 def bank_process(payments: Path, **options: Any) -> McpServer:
     """The bank as a process of its own."""
     span = options.pop("start_timeout", timedelta(seconds=30))
     env = {"BANK": str(payments), **options.pop("env", {})}
-    return McpServer(name="bank", command=(sys.executable, str(BANK)), env=env, start_timeout=span, **options)
+    return McpServer(name="bank", command=bank_command(), env=env, start_timeout=span, **options)
+
+
+@cache
+def bank_command() -> Sequence[str]:
+    """Starts a bank at once: it is forked from a process that has imported what a bank needs, and ends with this one.
+
+    The program lives as long as the bank does, and the bank as long as the program.
+    """
+    folder = Path(os.environ["HANDRAIL_TEST_RUN"], f"banks-{os.getpid()}")
+    folder.mkdir()
+    program = folder / BANK.name
+    program.write_text(_PROGRAM, encoding="utf-8")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"{folder}/socket")
+        listening.listen()
+        command = [sys.executable, str(BANK), "--fork", str(listening.fileno())]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()])
+    atexit.register(process.communicate)
+    return sys.executable, "-I", "-S", str(program)
 
 
 def text(result: t.CallToolResult) -> str:

@@ -199,8 +199,9 @@ def test_on_a_loop_of_its_own_it_is_called_from_any_loop(payments: Path) -> None
 
 def test_process_of_the_server_ends_with_the_connection(payments: Path) -> None:
     """No child process is left."""
+    server = bank_process(payments)
     before = _children()
-    with McpConnection(bank_process(payments)):
+    with McpConnection(server):
         children = _children() - before
         assert children
     assert not children & _children()

@@ -17,25 +17,24 @@ from handrail.adapters.mcp import server
 from handrail.session import Session
 from tests.adapters.mcp import fixture_tools
 from tests.adapters.mcp.bank_server import Bank
-from tests.adapters.mcp.kit import BANK, on_port, run_node
+from tests.adapters.mcp.kit import bank_command, on_port, run_node
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]  # each command is two or three programs that start
 
 INSPECTOR = "inspector/clients/launcher/build/index.js"
-COMMANDS = {
-    "proxy": ("proxy", "--env", "BANK", "--", sys.executable, str(BANK)),
-    "serve": ("serve", f"{fixture_tools.__file__}:TOOLS"),
-}
 
 
 @asynccontextmanager
 async def target(way: str) -> AsyncGenerator[Sequence[str]]:
     """The command of a server, or the URL of one that runs."""
+    handrail_command = (sys.executable, "-m", "handrail")
     if way == "http":
         async with on_port(server(ToolExecutor(fixture_tools.TOOLS, session=Session()))) as url:
             yield (url,)
+    elif way == "proxy":
+        yield (*handrail_command, "proxy", "--env", "BANK", "--", *bank_command())
     else:
-        yield (sys.executable, "-m", "handrail", *COMMANDS[way])
+        yield (*handrail_command, "serve", f"{fixture_tools.__file__}:TOOLS")
 
 
 async def inspect(way: str, folder: Path, *words: str) -> Any:
@@ -53,6 +52,7 @@ async def inspect(way: str, folder: Path, *words: str) -> Any:
 
 
 @pytest.mark.parametrize("way", ["proxy", "serve", "http"])
+@pytest.mark.short(2)
 async def test_listed_tools_are_portable(way: str, tmp_path: Path) -> None:
     """With `--strict` it ends with an error for a schema that some client cannot use."""
     assert (await inspect(way, tmp_path, "--method", "tools/list", "--strict"))["tools"]
@@ -67,6 +67,7 @@ async def test_call_through_the_proxy_reaches_the_server(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("way", ["serve", "http"])
+@pytest.mark.short(1)
 async def test_tool_of_a_module_answers(way: str, tmp_path: Path) -> None:
     """Over standard input and output, and over HTTP."""
     words = ("--method", "tools/call", "--tool-name", "test_multiple_content_types")

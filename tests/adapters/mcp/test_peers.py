@@ -97,6 +97,7 @@ async def test_fastmcp_client_shows_questions_and_progress_of_our_server(mode: A
 
 
 @pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.short(1)  # the server in the test before is asked in both
 async def test_fastmcp_client_approves_calls_of_our_proxy(mode: Any, tmp_path: Path) -> None:
     """The command as a process, with rules that ask, in front of a server of FastMCP's; progress passes through."""
     rules = tmp_path / "rules.yaml"

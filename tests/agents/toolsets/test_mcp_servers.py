@@ -12,7 +12,7 @@ import pytest
 from handrail.adapters.mcp import McpServerError
 from handrail.agents import Project
 from tests.adapters.mcp.bank_server import Bank
-from tests.adapters.mcp.kit import BANK
+from tests.adapters.mcp.kit import bank_command
 from tests.agents.kit import DONE, agent, desk, play, refusal, write
 from tests.cli.desk import ENTRY
 from tests.wording import Wording
@@ -39,7 +39,7 @@ def project(folder: Path, servers: object) -> Path:
 @pytest.mark.timeout(180)  # two processes that start
 def test_agents_of_a_project_call_the_tools_of_a_server(tmp_path: Path) -> None:
     """One server for both agents; it ends with the process, which closes its output."""
-    server = {"command": [sys.executable, str(BANK)], "env": [f"BANK={tmp_path}/payments"]}
+    server = {"command": [*bank_command()], "env": [f"BANK={tmp_path}/payments"]}
     write(project(tmp_path, {"bank": server}), {"script.yaml": SCRIPT})
     words = ("run", "desk.agent", "Pay a and b.", "--model", "script:script.yaml", "--approve", "approve-all")
     ran = subprocess.run((*ENTRY, *words), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)

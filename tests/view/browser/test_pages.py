@@ -65,7 +65,7 @@ def unfold_all(page: Page) -> None:
 
 @pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
 @pytest.mark.parametrize("looks", LOOKS, ids=str)
-@pytest.mark.short(5)
+@pytest.mark.short(3)
 def test_page_is_for_every_reader_and_window(
     visitor: Visitor, pages: ServedPages, path: str, looks: tuple[str, int]
 ) -> None:
@@ -339,7 +339,7 @@ def _is_text(page: Page) -> None:
 
 
 @pytest.mark.parametrize("path", HOSTILE_PAGES.values(), ids=HOSTILE_PAGES)
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 def test_hostile_text_stays_text(visitor: Visitor, hostile_pages: ServedPages, path: str) -> None:
     """In each field that a model, a tool or a person writes."""
     _is_text(enter(visitor, hostile_pages, path))
