@@ -30,7 +30,7 @@ help: ## Say what can be made (this text)
 
 setup: $(READY) ## Prepare .venv; done again when the pins or pyproject.toml change
 
-$(READY): pyproject.toml requirements/dev.txt requirements/agentdojo.txt requirements/npm.json scripts/setup.sh scripts/npm.sh
+$(READY): pyproject.toml requirements/dev.txt requirements/gold.txt requirements/npm.json scripts/setup.sh scripts/npm.sh
 	@sh scripts/setup.sh "$(PYTHON)"
 	@touch $@
 
@@ -137,8 +137,8 @@ lock: setup ## Pin the newest versions that pyproject.toml admits
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/dev.txt
 	@for group in docs mutate; do $(BIN)/uv pip compile --group $$group --upgrade --quiet --universal \
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/$$group.txt || exit; done
-	@$(BIN)/uv pip compile --group agentdojo --no-deps --constraints requirements/dev.txt --upgrade --quiet --universal \
-		--generate-hashes --no-emit-index-url --no-header --output-file requirements/agentdojo.txt
+	@$(BIN)/uv pip compile --group gold --no-deps --constraints requirements/dev.txt --upgrade --quiet --universal \
+		--generate-hashes --no-emit-index-url --no-header --output-file requirements/gold.txt
 
 clean: ## Remove .venv and every cache
 	rm -rf .venv build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -5,7 +5,7 @@ happened, is not known to be done in the end, was not applied exactly once, or t
 the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
 sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; what speaks MCP is
 killed: see `chaos.mcp.kills`; so are graphs of LangGraph: see `chaos.langgraph.kills`; and programs in durable engines:
-see `chaos.engines.kills`; and workers of the command: see `chaos.workers.kills`.
+see `chaos.engines.kills`; and workers of the command: see `chaos.workers.kills`; and undo: see `chaos.undo.kills`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from chaos.langgraph import kills as graph_kills
 from chaos.mcp import kills as mcp_kills
 from chaos.mcp.client import Setup
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
+from chaos.undo import kills as undo_kills
 from chaos.verdict import Verdict, judge, read_state
 from chaos.worker import wait_for_threads, warm
 from chaos.workers import kills as worker_kills
@@ -95,6 +96,7 @@ class Options:
         langgraph: how many rounds to play in which a graph of LangGraph is killed.
         engines: how often to kill the programs of each kind that run in durable engines.
         queue: how many workers of the command to kill that carry out runs.
+        undo: how many processes to kill that undo a session.
         only: the only option of these, or `"kills"`, whose part is played; empty for all.
     """
 
@@ -114,6 +116,7 @@ class Options:
     langgraph: int
     engines: int
     queue: int
+    undo: int
     only: str
 
 
@@ -289,6 +292,24 @@ def _kill_workers(options: Options) -> bool:
     return not broken
 
 
+def _kill_undo(options: Options) -> bool:
+    """Kill processes that undo a session, until the undo is complete; whether nothing was undone twice or left out."""
+    broken = False
+    for database in ("sqlite", "postgres") if options.undo else ():
+        if options.store not in {database, "both"}:
+            continue
+        count = undo_kills.play(database, options.undo, random.Random(f"{options.seed} undo {database}"))
+        broken = broken or bool(count.faults)
+        moments = count.kills["a moment"]
+        _say(
+            f"undo, {database}: {count.rounds} sessions, {count.kills.total()} kills, {moments} of them at a moment; "
+            f"{count.calls} calls undone, {count.twice} twice, {count.left_out} left out, {len(count.faults)} faults"
+        )
+        for fault in count.faults:
+            _say(f"    {fault}  BROKEN")
+    return not broken
+
+
 _PARTS: Mapping[str, Callable[[Options], bool]] = {
     "programs": _end_programs,
     "sandboxes": _kill_sandboxes,
@@ -299,6 +320,7 @@ _PARTS: Mapping[str, Callable[[Options], bool]] = {
     "langgraph": _kill_graphs,
     "engines": _kill_engines,
     "queue": _kill_workers,
+    "undo": _kill_undo,
 }
 """What is played before workers are killed over each store, by the option that says how much."""
 
@@ -464,6 +486,8 @@ def _parse() -> Options:
     parser.add_argument("--engines", type=int, default=100, metavar="N", help=engines_help)
     queue_help = "workers of the command to kill while they carry out runs of a queue (default: %(default)s)"
     parser.add_argument("--queue", type=int, default=200, metavar="N", help=queue_help)
+    undo_help = "processes to kill while they undo a session, over each store (default: %(default)s)"
+    parser.add_argument("--undo", type=int, default=500, metavar="N", help=undo_help)
     only_help = "play the part of one option alone; default: all"
     parser.add_argument("--only", choices=("", *_PARTS, "kills"), default="", help=only_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")

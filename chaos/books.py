@@ -1,4 +1,4 @@
-"""The files of a scene, which survive every kill: what was begun, asked, paid and answered, and what has died.
+"""The files of a scene, which survive every kill: what was begun, asked, paid, refunded, answered, and what has died.
 
 Each line is one object of JSON, and is written at once.
 """
@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-Book = Literal["begun", "left", "asked", "paid", "answered", "died"]
+Book = Literal["begun", "left", "asked", "paid", "refunded", "answered", "died"]
 
 
 class Books:

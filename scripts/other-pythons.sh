@@ -40,7 +40,7 @@ for version in 3.11 3.12 3.13 3.14; do
     echo "--- Python $version"
     "$uv" venv --quiet --clear --python "$found" ".venv-$version"
     "$uv" pip install --quiet --python ".venv-$version/bin/python" --require-hashes -r requirements/dev.txt
-    "$uv" pip install --quiet --python ".venv-$version/bin/python" --no-deps --require-hashes -r requirements/agentdojo.txt
+    "$uv" pip install --quiet --python ".venv-$version/bin/python" --no-deps --require-hashes -r requirements/gold.txt
     "$uv" pip install --quiet --python ".venv-$version/bin/python" --no-deps --no-build-isolation -e .
     "$run" ".venv-$version/bin/python"
     run=some_cases

@@ -76,7 +76,7 @@ printf 'setup: installing %s\n' "$pins"
 export VIRTUAL_ENV="$PWD/.venv"
 .venv/bin/uv pip sync --quiet --require-hashes --compile-bytecode "$pins"
 # Without its dependencies: those that its suites need are among the pins.
-.venv/bin/uv pip install --quiet --no-deps --require-hashes --compile-bytecode -r requirements/agentdojo.txt
+.venv/bin/uv pip install --quiet --no-deps --require-hashes --compile-bytecode -r requirements/gold.txt
 # The build backend is among the pins, so nothing else is fetched to build the project.
 .venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 

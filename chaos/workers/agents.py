@@ -25,12 +25,10 @@ from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory
 from handrail.adapters.tool_executor import Answers, ToolExecutor
 from handrail.agents import LoadedAgent, RunOptions, load_agent
-from handrail.operations.runs import RunData
 from handrail.prompt import External, ToolContext
 from handrail.runtime import ToolCall
 from handrail.session import Session, stored_as
 from handrail.worker import AgentFunction, RunTask
-from handrail.worker.agents import ask_agent
 
 FOLDER = "CHAOS_FOLDER"
 """The variable with the folder of the books."""
@@ -192,8 +190,7 @@ async def clerk(task: RunTask) -> object:
     session = task.session
     with _Attempt(session):
         options = RunOptions(stream=False, model=FunctionModel(partial(_reply, session.session_id)))
-        data = RunData(agent=FILE_AGENT, input=task.input, request_limit=task.request_limit)
-        return await ask_agent(file_agent(), session, data, task.deadline, options)
+        return await file_agent().task(options)(task)
 
 
 AGENTS: list[AgentFunction] = [loop, teller, clerk]

@@ -28,12 +28,14 @@ POINTS: Mapping[str, str] = MappingProxyType(
         "participant-prepared": "a participant of the program has prepared; the unit of work has not been begun",
         "participant-before-commit": "the call has been committed; a participant of the program has not",
         "participant-after-commit": "a participant of the program has committed",
+        "undo-begun": "the plan of an undo has been compared and approved; nothing of it has been undone",
+        "undo-call-done": "a call of the plan is undone and recorded; the next one has not been begun",
         "journal-before-image": "a path is about to change on disk; nothing about it is in the journal",
         "journal-after-image": "what was at the path is in the journal, safely; the path has not been touched",
         "journal-after-change": "the path has been changed",
         "journal-prepared": "the changed files are safely on disk, and the journal is complete",
         "journal-before-discard": "the call has been committed; the journal could still undo its files",
-        "journal-after-discard": "the journal is removed",
+        "journal-after-discard": "the journal is removed, or kept for undo",
     }
 )
 """Every point by its name, with what is true there."""

@@ -62,7 +62,9 @@ TOLD = {
 """What the model is told where nothing went wrong."""
 
 
-CALL_POINTS = [point for point in POINTS if not point.startswith(("unit-", "journal-", "participant-", "after-apply"))]
+CALL_POINTS = [
+    point for point in POINTS if not point.startswith(("unit-", "journal-", "participant-", "undo-", "after-apply"))
+]
 """The points that each call comes to."""
 
 

@@ -19,14 +19,14 @@ STORED = """
     glob_files grant grep_files lines_found list_files made_agent move_file open_request open_sections plan
     postponed_call program_ended python_evaluated read_file read_plan read_result read_section remove_file
     requested_call run_command said sanitized sent_back setup_plan shell_execute shell_run tainted
-    tool_invoked tool_succeeded update_step write_file
+    tool_invoked tool_succeeded undo_message undo_registration update_step write_file
 """
 """The names of stored types, but for `handrail.`: they stand in databases, so none changes, and none goes."""
 
 FACES = {
     "handrail": "ToolExecutor store tool",
     "handrail.adapters.mcp": """AskTool ClientAnswer ExecutorSource HttpSettings McpConnection McpServer McpServerError
-        McpToolsSection ToolServer ToolSettings ask_client serve_stdio server""",
+        McpToolsSection ToolServer ToolSettings UndoneBy ask_client serve_stdio server""",
     "handrail.adapters.pydantic_ai": """HandrailCapability HandrailToolset PipelineCapability PromptResponse
         PydanticAIAdapter RUN_CONTEXT StoredHistory tool_context""",
     "handrail.agents": """AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits
@@ -43,18 +43,19 @@ FACES = {
         ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile""",
     "handrail.errors": """AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError
         BudgetExceededError CallIdReusedError CallPostponed CircularResourceError CommitInDoubtError
-        CompletionCheckError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError DocumentError DumpError
-        DuplicateBindingError DurableEngineError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
-        FilesystemError HandrailError IncompleteReplyError
+        CompletionCheckError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError DocumentError
+        DryRunEndedError DumpError DuplicateBindingError DurableEngineError EffectNotApplied EffectUncertain
+        FactoryError FilesystemBusyError FilesystemError HandrailError IncompleteReplyError
         InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError LoopBlockedError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
-        PathNotFoundError PosixRequiredError ProjectError PromptEvaluationError PromptRenderError PromptValidationError
-        ProviderError ReadOnlyViolation RecordingError ReducerError RegistryError ResolutionError ResourceError
-        ResourceUseError RollbackError RootMissingError RunAbortedError SandboxError SchemaError ScriptError
-        SecondStoreError SessionBusyError SessionError SessionLockedError SessionLostError SessionNotFoundError
-        SessionUseError SignatureFault SnapshotError StoreClosedError StoreCorruptError StoreError StoreReadOnlyError
-        StoreUnavailableError StoreVersionError ToolConflictError ToolSignatureError ToolValidationError
-        TransactionClosedError TurnConflictError UnboundResourceError UnknownModelError UnknownTypeError
+        PathNotFoundError PlanDeviatedError PlanRefusedError PosixRequiredError ProjectError
+        PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
+        RecordingError ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
+        RootMissingError RunAbortedError SandboxError SchemaError ScriptError SecondStoreError SessionBusyError
+        SessionError SessionLockedError SessionLostError SessionNotFoundError SessionUseError SignatureFault
+        SnapshotError StoreClosedError StoreCorruptError StoreError StoreReadOnlyError StoreUnavailableError
+        StoreVersionError ToolConflictError ToolSignatureError ToolValidationError TransactionClosedError
+        TurnConflictError UnboundResourceError UndoRefusedError UnknownModelError UnknownTypeError
         VisibilityExpansionRequired WrongResourceError""",
     "handrail.filesystem": """CommitRecordStore FileStart FileStat Filesystem FilesystemError HostFilesystem
         InMemoryFilesystem PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan
@@ -64,7 +65,8 @@ FACES = {
         FeedbackTrigger FileShown FilesExist FunctionTool IdempotencyConfig MarkdownSection OverridesReport
         PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptText PromptValidationError
         ReadBeforeWritePolicy RenderedPrompt Section SequentialDependencyPolicy StaticFeedback TextPart Tool ToolContext
-        ToolExample ToolHandler ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired template_texts tool""",
+        ToolExample ToolHandler ToolPolicy ToolResult ToolsSection Undo
+        VisibilityExpansionRequired template_texts tool""",
     "handrail.resources": """Binding CallScope CircularResourceError Copied DuplicateBindingError ProviderError Resolver
         Resource ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError
         WrongResourceError""",
@@ -79,13 +81,15 @@ FACES = {
         SqliteStore Store WatchCallback open""",
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
-    "handrail.testing": """Call Crashed Expect FakeClock Completed Outcome Reply Script ScriptedModel
+    "handrail.testing": """Call Crashed Expect FakeClock Completed Outcome Reply Script ScriptedModel assert_undoes
         crash_at play play_async run_to_crash run_tool run_tool_async""",
     "handrail.transcript": """ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem
         TranscriptMessage TranscriptReader""",
     "handrail.transaction": """CommitParticipant in_call RecordCommit Snapshotable Transaction TwoPhaseParticipant
         UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call""",
     "handrail.turns": "Ticket Turn draw_ticket find_turn own_turn",
+    "handrail.undo": """DryRunPlan UndoPlan UndoReport UndoStep UndoneCalls apply apply_plan dry_run on_abort plan
+        plan_async""",
     "handrail.worker": "Again AgentFunction Failed Finished ResumeOptions RunOutcome RunTask Waiting resume submit",
 }
 """What each package exports: the documents, the README and programs import it from there."""

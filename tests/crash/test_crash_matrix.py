@@ -150,5 +150,6 @@ def test_every_point_is_in_one_of_the_matrices_and_nothing_else_is() -> None:
     """What happens at a point is told for some tool."""
     applied = {point for _, point, *_ in rows(APPLY)}
     grouped = {point for _, point, *_ in rows(GROUP)}
-    assert {*table(EXTERNAL), *table(OTHER), *table(STATE), *grouped, *applied} == set(POINTS)
+    undone = table("What is left of an undo")
+    assert {*table(EXTERNAL), *table(OTHER), *table(STATE), *grouped, *applied, *undone} == set(POINTS)
     assert set(POINTS).issuperset(table(LATE).keys() - {NOWHERE})

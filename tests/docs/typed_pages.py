@@ -43,6 +43,7 @@ _NEEDED = {
     "ledger": ("handrail.cli.ledger", "handrail.store.sqlite"),
     "sessions": ("handrail.cli.sessions.show", "handrail.store.sqlite"),
     "check": ("handrail.agents",),
+    "undo": ("handrail.cli.undo", "handrail.store.sqlite"),
     "worker": ("handrail.agents", "handrail.cli.worker", "handrail.store.sqlite"),
     "run": ("handrail.agents",),
     "proxy": ("handrail.adapters.mcp.proxy", "handrail.adapters.mcp.settings", "handrail.store.sqlite"),

@@ -113,6 +113,7 @@ WORKER_DEMO = EXAMPLES / "worker" / "worker_demo.py"
 PAID_BY_WORKERS = re.compile(r"^\* A-\d+: paid (\d) x, run finished: A-\d+ is paid", re.MULTILINE)
 
 
+@pytest.mark.short(0)  # `tests/crash/test_worker_kills.py` kills workers
 @pytest.mark.timeout(120)  # six processes die, one after the other
 def test_each_order_is_paid_once_however_many_workers_are_killed(tmp_path: Path) -> None:
     """Six are killed between a payment and its answer; then the store shows each run, and the calls of one."""

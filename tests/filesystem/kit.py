@@ -376,7 +376,8 @@ def die_in_a_call(root: Path, *work: str, before: Sequence[str] = ()) -> None:
     lines = [*imports, "from tests.filesystem.kit import call", f"root = Path({str(root)!r})", *before]
     lines += ["fs = HostFilesystem(root, journal=root.with_name('journal'))", "with call(fs):"]
     script = "\n    ".join(["\n".join(lines), *work, "os._exit(0)"])
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    project = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(project), str(project / "src")))}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment)
 
 

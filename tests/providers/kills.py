@@ -22,7 +22,7 @@ IN_DOUBT = {"after-claim", "before-handler", "after-handler", "before-commit"} |
 }
 """The points at which a payment may have begun and is not recorded."""
 
-CALL_POINTS = [point for point in POINTS if not point.startswith(("journal-", "participant-"))]
+CALL_POINTS = [point for point in POINTS if not point.startswith(("journal-", "participant-", "undo-"))]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import pytest
 from pydantic_ai import RunContext
 
 from benchmarks.transcripts import fill, loop_items
-from handrail import ToolExecutor, tool
+from handrail import ToolExecutor, tool, undo
 from handrail import store as stores
 from handrail.agents import RunOptions, current_run
 from handrail.errors import SessionNotFoundError
@@ -21,7 +22,7 @@ from handrail.prompt import ToolContext
 from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall
 from handrail.session import stored_as
-from handrail.store import Store
+from handrail.store import MemoryStore, Store
 from handrail.telemetry import instrument
 from handrail.testing import Call, Reply, ScriptedModel
 from handrail.view.export import export_run
@@ -30,6 +31,7 @@ from tests.cli.desk import Command
 from tests.kit import call, executor
 from tests.kit import tool as kit_tool
 from tests.telemetry.kit import Traces
+from tests.undo.desk import Desk
 from tests.view import sample
 from tests.wording import Wording
 
@@ -147,7 +149,7 @@ def test_each_agent_that_one_call_has_asked_is_below_it(tmp_path: Path) -> None:
 def test_failed_call_has_what_was_rolled_back(store: Store) -> None:
     """Files and slices, also those that calls of its handler have changed."""
     failed = Elements(export_run(store, sample.NIGHT)).texts[f"{sample.NIGHT}/reply-4/call-1"]
-    assert "What was undone" in failed
+    assert "What was rolled back" in failed
     for line in ("+| A-19 | 2490 |", "+2 orders", '+{"order": "A-19", "text": "in the report"}'):
         assert line in failed
 
@@ -265,3 +267,18 @@ def test_command_says_what_it_needs(handrail: Command, url: str, wording: Wordin
         ran = handrail("view", *words)
         assert (ran.code, ran.out) != (0, "")
         assert ran.err.replace(url, "URL") == wording
+
+
+def test_undone_call_leads_to_the_call_that_has_undone_it() -> None:
+    """It is marked, because its result does not hold any more."""
+    memory = MemoryStore()
+    desk = Desk(memory)
+    desk.ask("pay", order="A-1")
+    desk.ask("note", text="one")
+    page = export_run(memory, "desk")
+    assert ", undone<" not in page
+    asyncio.run(undo.apply(desk.plan(("r", "c2"))))
+    page = export_run(memory, "desk")
+    assert page.count(", undone<") == 1
+    assert 'href="#desk/r/undo%3Ac2"' in page
+    assert 'id="desk/r/undo:c2"' in page

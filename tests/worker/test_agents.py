@@ -14,6 +14,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 
 from handrail import store as stores
 from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory
+from handrail.adapters.run_task import name_function
 from handrail.agents import RunOptions
 from handrail.cli import main
 from handrail.errors import HandrailError, PromptEvaluationError
@@ -22,7 +23,7 @@ from handrail.operations.runs import retry_run
 from handrail.store import Store
 from handrail.testing import Call, Reply, ScriptedModel
 from handrail.worker import Again, Failed, Finished, RunOutcome, RunTask, Waiting, resume, submit
-from handrail.worker.agents import digest_agent, load_agents, name_agent
+from handrail.worker.agents import digest_agent, load_agents
 from handrail.worker.resuming import ResumeOptions
 from tests.agents.stored_desks import Asked, Desk, Reader, Replies, desk_in
 from tests.kit import ASKS, executor, refusal, tool
@@ -174,7 +175,7 @@ def test_agents_are_loaded_by_their_names(desk: Desk, monkeypatch: pytest.Monkey
     """Of files, and those of `AGENTS` in modules."""
     name = module(desk.folder, monkeypatch, "async def clerk(task): return 1\nAGENTS = [clerk]\n")
     agents = load_agents([str(desk.folder / "desk.agent"), name])
-    assert [*agents] == ["desk", "clerk"] == [name_agent(agent) for agent in agents.values()]
+    assert [*agents] == ["desk", "clerk"] == [name_function(agent) for agent in agents.values()]
 
 
 @pytest.mark.parametrize(

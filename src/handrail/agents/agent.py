@@ -1,46 +1,60 @@
-"""An agent by its file, ready to be run: `load_agent("desk.agent").run("…")`; and the tools that it would be offered.
+"""An agent by its file, ready to be run: `load_agent("desk.agent").run("…")`.
 
-`inspect` lists them without asking a model: for `handrail check`, and for tests.
+It is a function, too, which workers carry out and a dry run rehearses. Its answer is text then. It is asked only if the
+session has no answer of it yet, and continues what another process began. A question that a person has to answer is
+left open, so that the run waits; a run with a guard leaves all of them to it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Final, TypeVar, cast
 
-from pydantic_ai import ModelResponse, RunContext, RunUsage, ToolDefinition, UsageLimits
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai import ModelResponse, RunUsage, UsageLimits
+from pydantic_ai.models import Model
+from pydantic_core import to_jsonable_python
 
 from handrail.adapters.loop import read_ahead
-from handrail.adapters.pydantic_ai.conversation import one_at_a_time
-from handrail.adapters.pydantic_ai.foreign.calls import read_tool_metadata
+from handrail.adapters.pydantic_ai.conversation import StoredHistory, one_at_a_time
+from handrail.adapters.run_task import RunTask, digest_paths
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.approval.decisions import Judgement, Verdict, open_questions
-from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules, rules_on_arguments
-from handrail.agents.project import Project, agent_problems, as_one
+from handrail.agents.approval.decisions import Answer, GatedCall, open_questions
+from handrail.agents.approval.rules import ApprovalRules, read_rules
+from handrail.agents.inspection import Inspection, ToolReport, inspect_run, listed_tools
+from handrail.agents.project import Project, agent_problems, as_one, matching_files
 from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.interface import DEFAULT_OPTIONS, RunOptions, check_resumed
 from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
-from handrail.agents.unmatched_rules import Listings, argument_names, check_rules_match, unmatched_rules
+from handrail.agents.unmatched_rules import check_rules_match, unmatched_rules
 from handrail.errors import AgentError, ProjectError
 from handrail.limits import TokenUsage
-from handrail.prompt.disclosure import OpenSections
-from handrail.prompt.idempotency import effect_hints
-from handrail.prompt.signature import Effect
-from handrail.prompt.template import PlacedSection
+from handrail.resources import ResourceRegistry
+from handrail.runtime.environment import find_guard
 from handrail.runtime.execution import ASYNC
-from handrail.serde import canonical_json, dump
+from handrail.runtime.guard import RunGuard
+from handrail.serde import canonical_json, digest, dump
 from handrail.serde.secrets import holds_mask
 from handrail.waiting import asynchronous_entry, loop_is_running, run_on_new_loop
 
+T = TypeVar("T")
+
 MODEL_VARIABLE = "HANDRAIL_MODEL"
 """The environment variable with the model of last resort."""
+
+
+_PROJECT_FILE: Final = "pyproject.toml"
+_OPTIONS: Final = (
+    *("max_depth", "request_limit", "retries", "check_names", "output_type"),
+    *("deps", "feedback", "completion"),  # by the names of their classes or functions
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +157,35 @@ class LoadedAgent:
         With `settles`, the open calls of its tools are settled, as a run does before its first request; a
         `DeveloperMistake` if a reconciler or an `apply` is at fault.
         """
+        async with self._entered(options) as run:
+            return await inspect_run(run, settles=settles)
+
+    @asynchronous_entry
+    async def with_executors(
+        self, act: Callable[[tuple[ToolExecutor, ...]], Awaitable[T]], options: RunOptions = DEFAULT_OPTIONS
+    ) -> T:
+        """Enters the toolsets of the agent as a run would, and passes its executors to a function, as for an undo.
+
+        Raises:
+            BaseException: as `inspect`; or what the function raises.
+        """
+        async with self._entered(options) as run, listed_tools(run):
+            await run.executors.open_root()
+            return await act((*run.executors.own_executors(), run.executors.foreign))
+
+    @asynccontextmanager
+    async def _entered(self, options: RunOptions) -> AsyncGenerator[AgentRun]:
         tree = await self.begin_group(options)
         try:
-            # No model is asked during an inspection, so none has to be configured.
+            # No model is asked, so none has to be configured.
             await read_ahead(tree.session, DynamicAgent)
-            run = await AgentRun.prepare(tree, self.agent, session=tree.session, path=(self.name,), model="none")
-            return await inspect_run(run, settles=settles)
+            yield await AgentRun.prepare(tree, self.agent, session=tree.session, path=(self.name,), model="none")
         finally:
             await tree.close()
+
+    def task(self, options: RunOptions | None = None) -> AgentTask:
+        """The agent as a function, for workers and for a dry run; it leaves questions open, if there is no plan."""
+        return AgentTask(self) if options is None else AgentTask(self, options)
 
     async def begin_group(self, options: RunOptions) -> RunGroup:
         """The part of a run that it shares with the runs nested in it; its `close` ends it."""
@@ -176,6 +211,85 @@ class LoadedAgent:
             session_id=tree.session.session_id,
             messages=(),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """An agent with the options of its runs, to be called with a `RunTask`; `LoadedAgent.task` makes it."""
+
+    agent: LoadedAgent
+    options: RunOptions = field(default_factory=lambda: RunOptions(stream=False))
+
+    @property
+    def name(self) -> str:
+        """The name of the agent."""
+        return self.agent.name
+
+    def versions(self) -> Mapping[str, str]:
+        """Digests of what makes the agent act as it does: its files, rules, model and options, each under its name."""
+        options, project = self.options, self.agent.project
+        rules = self.agent.rules() if options.rules is None else options.rules
+        models = [_model_name(model) for model in (options.model, options.fallback_model)]
+        resources = options.resources
+        kinds = [] if isinstance(resources, ResourceRegistry) else sorted(kind.__qualname__ for kind in resources)
+        described = {
+            "files": self.digest_files(),
+            "rules": repr(rules),
+            "models": [*models, self.agent.file.model, project.config.model],
+            "root": str((options.root or Path.cwd()).resolve()),
+            "options": {**{name: getattr(options, name) for name in _OPTIONS}, "resources": kinds},
+        }
+        plain = to_jsonable_python(
+            described, fallback=lambda value: getattr(value, "__qualname__", type(value).__name__)
+        )
+        return {name: digest(value) for name, value in plain.items()}
+
+    def digest_files(self) -> str:
+        """A digest that changes with the agent files, modules and settings of the project."""
+        folder, config = self.agent.project.folder, self.agent.project.config
+        sources = [folder / path for path in matching_files(folder, (*config.agents, *config.python))]
+        return digest_paths([*sources, *filter(Path.is_file, [folder / _PROJECT_FILE])])
+
+    async def __call__(self, task: RunTask) -> object:
+        """The answer of the agent, as text; empty if it waits.
+
+        Raises:
+            AgentError: the requests that the run may make are used up.
+            BaseException: as of `LoadedAgent.run_async`.
+        """
+        session, guard = task.session, find_guard(task.session)
+        load = partial(StoredHistory, session, self.name, is_held=True)
+        history = await ASYNC.write_to(session.store, load)
+        if guard is None and history.history and not history.unfinished:
+            return history.answer
+        requests = sum(isinstance(message, ModelResponse) for message in history.history)
+        limit = None if task.request_limit is None else task.request_limit - requests
+        if limit is not None and limit < 1:
+            raise AgentError(
+                f"the run has made {requests} requests, and may make {task.request_limit}; allow more with "
+                "handrail runs retry --request-limit"
+            )
+        options = replace(self.options, session=session, asker=_leave_open, deadline=task.deadline)
+        options = replace(options, request_limit=limit) if guard is None else _guarded(options, guard)
+        is_resumed = guard is None and history.unfinished
+        result = await self.agent.run_async(None if is_resumed else task.input, options)
+        return result.output
+
+
+def _leave_open(_: GatedCall) -> Answer:
+    return Answer("later")
+
+
+def _guarded(options: RunOptions, guard: RunGuard) -> RunOptions:
+    def ask(call: GatedCall) -> Answer:
+        guard.note_questions(call.session_id, call.ref, call.asks or ("the approval rules ask",))
+        return Answer("yes")  # the plan as a whole is asked about
+
+    return replace(options, asker=ask, stream=False)
+
+
+def _model_name(model: Model | str | None) -> str | None:
+    return f"{model.system}:{model.model_name}" if isinstance(model, Model) else model
 
 
 def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
@@ -208,156 +322,3 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
             f"{file} has an input_model_ref, and the patterns of its project leave it out; name it there"
         )
     return LoadedAgent(project, resolve(own, project.registry))
-
-
-_OUTCOMES: Mapping[Verdict, str] = {
-    "ask": "such calls are asked about",
-    "deny": "such calls are denied",
-    "allow": "no rule asks about such calls",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReport:
-    """A tool as an agent would be offered it.
-
-    Attributes:
-        source: the entry that it comes from, in words: `toolset files (built-in)`.
-        section: the section that brings it, as `files`; empty for a tool without one.
-        policies: the policies of its calls beside the approval rules.
-        approval: the judgement on a call that no rule on arguments fits.
-        hints: likely mistakes of the developer, in sentences.
-        on_arguments: the rules that decide otherwise where their arguments fit; the first that fits decides.
-        untrusted: whether third parties write its results, so that it taints the session.
-        may_act: whether its calls are asked about in a tainted session.
-    """
-
-    name: str
-    description: str
-    source: str
-    section: str
-    policies: tuple[str, ...]
-    effect: Effect
-    approval: Judgement
-    parameters: Mapping[str, Any] = field(repr=False)
-    hints: tuple[str, ...] = ()
-    on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
-    untrusted: bool = False
-    may_act: bool = False
-
-
-class Inspection(NamedTuple):
-    """The tools of an agent, in their order, with those of closed sections.
-
-    Attributes:
-        warnings: its overrides that are not applied, in words.
-        unbound: resources of its tools that are not bound, in words; a program may, with the options of its runs.
-    """
-
-    tools: tuple[ToolReport, ...]
-    listings: Listings
-    warnings: tuple[str, ...] = ()
-    unbound: tuple[str, ...] = ()
-
-
-async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
-    """Makes and enters all toolsets of a run as if it began, and lists their tools; no model is asked.
-
-    Resources need not be bound: a program may bind them with the options of its runs. With `settles`, the open calls of
-    its tools are settled, as a run does before its first request. Raises as `LoadedAgent.inspect`.
-    """
-    ctx = RunContext[Any](
-        deps=run.tree.options.deps, model=FunctionModel(_refuse), usage=RunUsage(), run_id="check", run_step=1
-    )
-    executors = run.executors
-    executors.permits_unbound = True
-    with run.activate():
-        toolset = await run.toolset(dict).for_run(ctx)
-        async with toolset:
-            of_step = await toolset.for_run_step(ctx)
-            tools = (await of_step.get_tools(ctx)).values()
-            if settles:
-                for executor in executors.own_executors():
-                    await executor.settle_before_run_async()
-            if (opening := executors.foreign.environment.rendering.all_open()) is not None:
-                run.session[OpenSections].append(opening)
-                tools = (await of_step.get_tools(ctx)).values()
-            reports = tuple(tool_report(run, tool.tool_def) for tool in tools)
-            warnings = run.texts.new_warnings(all_seen=True)
-            return Inspection(reports, run.listings(), warnings, tuple(executors.unbound))
-
-
-def _refuse(*_request: object) -> ModelResponse:
-    raise AgentError("no model is asked here")
-
-
-def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
-    """A tool of a run, for people; an `AgentError` if its calls would take another pipeline than those of the run."""
-    executors = run.executors
-    executors.admit(definition)
-    metadata, own = read_tool_metadata(definition), executors.own_tool(definition)
-    tool = None if own is None else own.tool
-    # Of a tool of Handrail's, its own declaration, and not the metadata for PydanticAI.
-    declares = metadata if tool is None else tool
-    call = run.executors.calls.of_tool(definition.name, metadata.effect, own_tool="" if own is None else own.name)
-    call = replace(call, default=metadata.approval if own is None else own.default)
-    verdict = run.tree.gate.judge(call)
-    untrusted, section = declares.untrusted, ""
-    policies: tuple[str, ...] = ()
-    if own is not None:
-        template = own.environment.prompt.template
-        untrusted = untrusted or own.name in template.untrusted_tools
-        judging = own.environment.rendered_prompt.policies_for(own.name)[len(executors.policies) :]
-        policies = tuple(policy.name for policy in judging)
-        section = _section_path(template.tree, own.name) if own.shows_section else ""
-    names = argument_names(definition.parameters_json_schema)
-    return ToolReport(
-        name=definition.name,
-        description=definition.description or "",
-        source=call.origin,
-        section=section,
-        policies=policies,
-        effect=metadata.effect,
-        approval=verdict,
-        parameters=definition.parameters_json_schema,
-        hints=effect_hints(declares.effect, declares_effect=declares.declares_effect, idempotency=declares.idempotency),
-        # Without rules on arguments that the tool does not have.
-        on_arguments=tuple(
-            (verdict, rule)
-            for verdict, rule in rules_on_arguments(run.tree.rules, call, verdict)
-            if names is None or all(place[0] in {None, *names} for place in rule.places)
-        ),
-        untrusted=untrusted,
-        may_act=declares.may_act,
-    )
-
-
-def taint_remarks(tools: Mapping[str, Sequence[ToolReport]], tainted: Verdict) -> list[str]:
-    """One sentence for each agent that can be tainted and has tools that may act outside.
-
-    `tools` are those of an agent and of the agents that it can call, by name. Their taint comes to it with their
-    answers, so one untrusted tool taints all of them. `tainted` is the verdict of the rules on such calls.
-    """
-    sources = [f"{tool.name} of {agent}" for agent, offered in tools.items() for tool in offered if tool.untrusted]
-    if not sources:
-        return []
-    acting = {agent: [_acting(tool) for tool in offered if tool.may_act] for agent, offered in tools.items()}
-    return [
-        f"{agent} can be tainted by {', '.join(sources)}, and act by {', '.join(names)}; {_OUTCOMES[tainted]} "
-        f"(tainted: {tainted})."
-        for agent, names in acting.items()
-        if names
-    ]
-
-
-def _acting(tool: ToolReport) -> str:
-    return tool.name if tool.effect == "external" else f"{tool.name} (whose effect is not declared)"
-
-
-def _section_path(sections: Iterable[PlacedSection], tool: str) -> str:
-    return next(
-        placed.dotted
-        for root in sections
-        for placed in root.walk()
-        if any(own.name == tool for own in placed.section.tools)
-    )

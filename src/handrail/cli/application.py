@@ -31,6 +31,10 @@ Ctrl-C; 141 output pipe closed."""
 
 _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     "run": ("Run an agent to its answer.", "handrail.cli.agents:run_agent"),
+    "apply": (
+        "Execute exactly the plan that handrail run --plan has written, once it is approved.",
+        "handrail.cli.agents:apply_plan_file",
+    ),
     "check": (
         "Check an agent without a model: all files of its project, all names, and the tools of a run.",
         "handrail.cli.agents:check_agent",
@@ -66,6 +70,10 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
             "invalidate": "handrail.cli.ledger:invalidate_effect",
             "prune": "handrail.cli.ledger:prune_effects",
         },
+    ),
+    "undo": (
+        "Undo the calls of a session: what they changed is restored, and what they did outside is compensated.",
+        "handrail.cli.undo:undo_calls",
     ),
     "worker": (
         "Carry out the runs that are submitted, and those of workers that have died.",

@@ -322,22 +322,28 @@ def _make_settler(name: str) -> Callable[[Session], object]:
             from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
         agent = load_agent(name)
         return lambda session: run_on_new_loop(agent.inspection(RunOptions(session=session), settles=True))
+    make_executor = executor_maker(name, option="--ask")
+    return lambda session: make_executor(session).settle_open()
+
+
+def executor_maker(name: str, *, option: str) -> Callable[[Session], ToolExecutor]:
+    """The function of a program that makes the executor of a session, by its name: MODULE:FUNCTION."""
     sys.path.insert(0, str(Path.cwd()))
     expected = (
-        f"--ask {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
+        f"{option} {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
     )
     try:
         make_executor = resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise CycloptsError(msg=f"{expected}: {error}") from error
 
-    def settle(session: Session) -> None:
+    def make(session: Session) -> ToolExecutor:
         executor = make_executor(session) if callable(make_executor) else None
         if not isinstance(executor, ToolExecutor):
             raise CycloptsError(msg=expected)
-        executor.settle_open()
+        return executor
 
-    return settle
+    return make
 
 
 # ------------------------------------------------------------------------------------------------------------- removal

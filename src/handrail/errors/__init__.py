@@ -7,7 +7,8 @@
     ├── ParseError DumpError                   caller of serde: the data, or the value, does not fit
     ├── DispatchError LedgerError ScriptError  developer; ScriptError is also an AssertionError of a test
     ├── SessionError                developer: SessionBusyError SnapshotError SessionNotFoundError SessionLockedError
-    │                               SessionLostError UnknownTypeError; and mistakes: ReducerError SessionUseError
+    │                               SessionLostError UndoRefusedError UnknownTypeError; and mistakes: ReducerError
+    │                               SessionUseError
     ├── StoreError                  developer: StoreUnavailableError (may be tried again) StoreCorruptError
     │                               StoreReadOnlyError StoreVersionError; and a mistake: StoreClosedError
     ├── ResourceError               developer: DuplicateBindingError ProviderError; and mistakes: ResourceUseError
@@ -27,7 +28,8 @@
     │                               AppliedMeanwhileError EffectNotApplied EffectUncertain
     └── RunAbortedError             caller of the run: PromptEvaluationError (IncompleteReplyError RecordingError
                                     ModelUnreachableError RollbackError) CommitInDoubtError DeadlineExceededError
-                                    BudgetExceededError VisibilityExpansionRequired
+                                    BudgetExceededError VisibilityExpansionRequired DryRunEndedError PlanRefusedError
+                                    PlanDeviatedError
 
 An error for the developer is raised where a thing is declared; in the body of a handler, it fails the call as any other
 exception does. A `DeveloperMistake` reaches the developer from inside a call, too: see `handrail.runtime.failures`.

@@ -248,6 +248,28 @@ class DeadlineExceededError(RunAbortedError):
     """The deadline has passed."""
 
 
+# These three end the run: no call may follow that the plan does not have.
+class DryRunEndedError(RunAbortedError):
+    """A dry run cannot rehearse a call of a `tool`, so the plan ends before it."""
+
+    tool: str = ""
+
+
+class PlanRefusedError(RunAbortedError):
+    """A plan is not made, or not executed: nothing has run. `changes` says what has changed since it was made."""
+
+    changes: Sequence[str] = ()
+
+
+class PlanDeviatedError(RunAbortedError):
+    """A run that executes a plan deviates from it, and was stopped before the next call; `diff` shows how, if it can.
+
+    The session has what was done before.
+    """
+
+    diff: str = ""
+
+
 class BudgetExceededError(RunAbortedError):
     """More was used than the budget allows: the `usage` of a `dimension` is above its `limit`."""
 

@@ -100,6 +100,12 @@ class SnapshotError(SessionError, ValueError):
     """A snapshot that belongs to another owner, is out of date, or cannot be read."""
 
 
+class UndoRefusedError(SessionError):
+    """A `plan` of calls to be undone that is not applied; nothing was undone."""
+
+    plan: object
+
+
 class SessionNotFoundError(SessionError, LookupError):
     """The store has no session of that id."""
 

@@ -13,6 +13,7 @@ from copy import copy
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
+from uuid import uuid4
 
 from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
@@ -25,6 +26,7 @@ from handrail.filesystem.walks import EVERYTHING, FileStat, FolderReader, Scan, 
 from handrail.process import is_protected, protected_paths
 from handrail.transaction import Transaction, check_write
 from handrail.transaction.changes import CallChange, FileContent, file_change
+from handrail.transaction.undoing import MOST_UNDONE_CALLS, UndoChange, UndoImage
 from handrail.turns import Turn
 from handrail.waiting import check_blocking
 
@@ -41,7 +43,7 @@ class InMemoryFilesystem:
     `snapshot` costs the same however many files there are, and `restore` costs the paths changed since.
     """
 
-    __slots__ = ("__weakref__", "_call", "_filter", "_journal", "_lock", "_origin", "_tree", "_turn")
+    __slots__ = ("__weakref__", "_call", "_filter", "_history", "_journal", "_lock", "_origin", "_tree", "_turn")
 
     def __init__(self, files: Mapping[str, str | bytes] | None = None) -> None:
         """Makes a filesystem that holds `files`, by path, and the folders they need.
@@ -58,6 +60,7 @@ class InMemoryFilesystem:
         self._filter = PathFilter()
         self._tree = MemoryTree()
         self._journal = UndoJournal[MemoryNode]()
+        self._history: dict[str, dict[str, tuple[MemoryNode, MemoryNode]]] = {}
         for name, content in (files or {}).items():
             path = normalise(name)
             if self._tree.at(path) is not NO_NODE:
@@ -308,6 +311,67 @@ class InMemoryFilesystem:
                 self._set(path, entry)
             self._journal.record_restore(snapshot)
 
+    def keep_undo(self, snapshot: object, call: str, /) -> str | None:  # noqa: ARG002 - ends with the process
+        """Keeps what has changed since a snapshot, in this process; see `KeepsUndo`."""
+        with self._lock:
+            since = self._journal.since(snapshot).before.items()
+            nodes = {path: (before, self._tree.at(path)) for path, before in since}
+            changes = {path: pair for path, pair in nodes.items() if pair[0] != pair[1]}
+            if not changes:
+                return None
+            undo_id = uuid4().hex  # another process must not take it for one of its own
+            self._history[undo_id] = changes
+            while len(self._history) > MOST_UNDONE_CALLS:
+                del self._history[next(iter(self._history))]
+            return undo_id
+
+    def undo_changes(self, undo_id: str, /) -> Sequence[UndoChange] | None:
+        """What a call has changed; see `KeepsUndo`."""
+        with self._lock:
+            changes = self._history.get(undo_id)
+        if changes is None:
+            return None
+        return [UndoChange(path, _image(before), _image(after)) for path, (before, after) in sorted(changes.items())]
+
+    def present_images(self, paths: Iterable[str], /) -> Mapping[str, UndoImage]:
+        """What is at paths now; see `KeepsUndo`."""
+        with self._lock:
+            nodes = {path: self._tree.at(path) for path in paths}
+        return {path: _image(node) for path, node in nodes.items()}
+
+    def describe_undo(self, undo_id: str, path: str, /) -> CallChange:
+        """The change that undo would make at a path; see `KeepsUndo`."""
+        with self._lock:
+            before, _ = self._changes(undo_id)[path]
+            return file_change(path, _shown(self._tree.at(path)), _shown(before))
+
+    def undo(self, undo_id: str, /) -> None:
+        """Restores what was there before the changes of a call; see `KeepsUndo`."""
+        with self._lock:
+            self._check_write("undo a call")
+            shallow_first = sorted(self._changes(undo_id).items(), key=lambda change: change[0].count("/"))
+            start = self._journal.snapshot()
+            try:
+                for path, (before, after) in reversed(shallow_first):
+                    # A folder that holds something else by now stays, unless a file is needed in its place.
+                    is_in_use = bool(self._tree.names(path))
+                    if self._tree.at(path) != after or (is_in_use and isinstance(before, bytes)):
+                        raise paths.changed_since_call(path)
+                    if not is_in_use:
+                        self._set(path, NO_NODE)
+                for path, (before, _) in shallow_first:
+                    if before is not NO_NODE:
+                        self._make_folders(self._missing_folders(path))
+                        self._set(path, before)
+            except FilesystemError:
+                self.restore(start)
+                raise
+
+    def _changes(self, undo_id: str) -> dict[str, tuple[MemoryNode, MemoryNode]]:
+        if undo_id not in self._history:
+            raise paths.undo_not_kept(undo_id)
+        return self._history[undo_id]
+
     def _folder(self, path: str) -> None:
         if self._present(path) is not FOLDER:
             raise paths.file_where_folder_is_needed(path, file=path)
@@ -391,6 +455,10 @@ def _content(place: Path) -> bytes:
 
 def _shown(entry: MemoryNode) -> FileContent:
     return "a folder" if entry is FOLDER else None if isinstance(entry, NodeKind) else entry
+
+
+def _image(entry: MemoryNode) -> UndoImage:
+    return UndoImage("file", 0, hash_content((entry,))) if isinstance(entry, bytes) else UndoImage(entry.value)
 
 
 def _stat(path: str, entry: MemoryNode) -> FileStat:

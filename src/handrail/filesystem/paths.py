@@ -16,7 +16,7 @@ import re
 from typing import TYPE_CHECKING, cast
 from unicodedata import normalize
 
-from handrail.errors import PathConflictError, PathEscapeError, PathNotFoundError
+from handrail.errors import PathConflictError, PathEscapeError, PathNotFoundError, SnapshotError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -276,3 +276,15 @@ def normalise_on_disk(path: str) -> str:
 
 def _spell_bytes(data: bytes) -> str:
     return "".join(f"{ESCAPE}{byte:02X}" for byte in data)
+
+
+def changed_since_call(path: str) -> PathConflictError:
+    """The error for a path that is not as a call has left it, so that undoing the call would lose what is there."""
+    msg = f"{path!r} has been changed since the call, so the call cannot be undone. Undo that change first."
+    return PathConflictError(msg, path=path)
+
+
+def undo_not_kept(undo_id: str) -> SnapshotError:
+    """The error for a call that cannot be undone, because what that needs is not kept."""
+    msg = f"what undoing a call needs is not kept under {undo_id!r}, or no longer. Nothing has been changed."
+    return SnapshotError(msg)

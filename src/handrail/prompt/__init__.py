@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ToolPolicy,
     )
     from handrail.prompt.read_before_write import ReadBeforeWritePolicy
+    from handrail.prompt.undo import Undo
 else:
     __getattr__ = lazy_exports(
         __name__,
@@ -61,6 +62,7 @@ else:
             "policy": "Approval ApprovalRequest Approver PolicyDecision PolicyQuestion "
             "SequentialDependencyPolicy ToolPolicy",
             "read_before_write": "ReadBeforeWritePolicy",
+            "undo": "Undo",
         },
     )
 
@@ -108,6 +110,7 @@ __all__ = [
     "ToolPolicy",
     "ToolResult",
     "ToolsSection",
+    "Undo",
     "VisibilityExpansionRequired",
     "template_texts",
     "tool",

@@ -67,6 +67,7 @@ class RunScope:
         budget_tracker: `context.budget_tracker` of handlers.
         clock: the source of the time.
         on_progress: called with what `context.progress` reports, in any thread.
+        watch: wraps the database that a call uses; `None` for the database as it is.
     """
 
     prompt: PromptView
@@ -78,6 +79,7 @@ class RunScope:
     budget_tracker: BudgetTracker | None = None
     clock: Clock = SYSTEM_CLOCK
     on_progress: Callable[[CallRef, float, float | None, str | None], object] | None = None
+    watch: Callable[[DatabaseConnection, CallRef], DatabaseConnection] | None = None
 
     @property
     def rendered_prompt(self) -> RenderedView | None:
@@ -228,7 +230,8 @@ class ToolContext:
         Raises:
             SessionError: the session is not in a database.
         """
-        return self._environment.session.connection()
+        connection, watch = self._environment.session.connection(), self._environment.watch
+        return connection if watch is None else watch(connection, self._call)
 
     @property
     def deadline(self) -> Deadline | None:

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from handrail.errors import PromptValidationError, ToolValidationError, VisibilityExpansionRequired
 from handrail.prompt.context import ToolContext
@@ -59,6 +59,8 @@ class OpenSections:
         closed: the paths that have been closed and not opened since, sorted.
         reply: the reply of the model that asked for it; `None` if it has no name.
     """
+
+    survives_undo: ClassVar[bool] = True  # what the model is offered is not taken from it
 
     prompt: str
     opened: tuple[str, ...] = ()

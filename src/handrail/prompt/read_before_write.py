@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from handrail.errors import FilesystemError, PathNotFoundError, PromptValidationError, UnboundResourceError
 from handrail.filesystem import Filesystem
@@ -43,6 +43,8 @@ class FileKnown:
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
     """The files that one call has shown or written, by their paths; overrides the items before it."""
+
+    survives_undo: ClassVar[bool] = True  # the model has read them; another content has to be read again
 
     files: dict[str, FileKnown]
 

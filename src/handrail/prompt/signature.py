@@ -95,7 +95,7 @@ _GIVEN = "type_arguments"
 _COPIED = "given_types"
 
 
-CallableRole = Literal["handler", "reconcile", "apply"]
+CallableRole = Literal["handler", "reconcile", "apply", "undo", "capture", "preview"]
 """The role of a callable of a tool."""
 
 
@@ -107,13 +107,22 @@ def role_fault(role: CallableRole, function: AnyCallable, params_type: Any, resu
     | `handler` | `handler(params, *, context)` | `ToolResult[R]`, or an awaitable of it |
     | `reconcile` | `reconcile(params, key)`, with `context` if it takes it | the same, or `None` |
     | `apply` | `apply(params, result, *, context)` | `None`, or an awaitable |
+
+    `handrail.prompt.undo` has those of `undo`, `capture` and `preview`.
     """
     generic: Any = ToolResult  # untyped, because the type in its brackets is a value here
     result = generic[result_type]
-    more: Mapping[str, object] = {"handler": {}, "reconcile": {"key": str}, "apply": {"result": result}}[role]
-    results = {"handler": (result,), "reconcile": (result, None), "apply": (None,)}[role]
+    roles: Mapping[CallableRole, tuple[Mapping[str, object], tuple[object, ...]]] = {
+        "handler": ({}, (result,)),
+        "reconcile": ({"key": str}, (result, None)),
+        "apply": ({"result": result}, (None,)),
+        "undo": ({"result": result, "before": Any}, (Any,)),
+        "capture": ({}, (Any,)),
+        "preview": ({}, (result,)),
+    }
+    more, results = roles[role]
     positional = {"params": params_type, **more}
-    keywords = {"context": ToolContext} if role != "reconcile" or takes_context(function) else {}
+    keywords = {"context": ToolContext} if role in {"handler", "apply"} or takes_context(function) else {}
     fault = calling_fault(function, tuple(positional.values()), keywords) or return_fault(function, results)
     if fault is None:
         return None

@@ -21,6 +21,7 @@ from handrail.serde.json_values import escape_surrogates
 
 if TYPE_CHECKING:
     from handrail.prompt.idempotency import External, IdempotencyConfig, OnOrphan
+    from handrail.prompt.undo import Undo
 
 # What the APIs of OpenAI and Anthropic take.
 _NAME: Final = r"[A-Za-z0-9_-]{1,64}"
@@ -203,16 +204,35 @@ class Declaration(NamedTuple):
                 cause=error,
             )
 
-    def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
-        """Checks handler, reconcile and apply against the types."""
-        roles: Mapping[CallableRole, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
-        for role, function in roles.items():
+    def check_callables(self, **roles: object) -> None:
+        """Checks handler, reconcile and others against the types."""
+        for name, function in roles.items():
             if function is None:
                 continue
             if not callable(function):
-                self.refuse(f"{role} is {function!r}, which cannot be called.")
+                self.refuse(f"{name} is {function!r}, which cannot be called.")
+            role = cast("CallableRole", name)  # the callers name them so
             if (fault := role_fault(role, function, self.params_type, self.result_type)) is not None:
                 self.refuse(fault)
+
+    def check_undo(self, undo: Undo | None, capture: Any, preview: object, effect: Effect) -> None:  # noqa: ANN401 - whatever is given
+        """Checks what undoes the effect, what it reads before it, and what stands for the handler in a dry run."""
+        self.check_callables(undo=None if undo is None else undo.run, capture=capture, preview=preview)
+        if preview is not None and effect != "external":
+            self.refuse("preview stands for an external effect in a dry run; leave it out, or declare the effect so.")
+        if undo is None:
+            if capture is not None:
+                self.refuse("capture reads what undo needs, and this tool has no undo; declare undo=..., too.")
+            return
+        if effect == "read":
+            self.refuse("a tool that only reads has nothing to undo; leave undo out, or the effect.")
+        Declaration(self.name, self.params_type, None).check_callables(reconcile=undo.effect.reconcile)
+        from handrail.prompt.undo import captured_codec  # noqa: PLC0415
+
+        try:
+            captured_codec(capture)
+        except SchemaError as error:
+            self.refuse(f"capture returns what cannot be stored; return a type that JSON can say: {error}", cause=error)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
         """Refuses `apply` where no row of the ledger says whether it has run, or where the call may not write."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, T
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import (
+    AnyCallable,
     ApplyEffect,
     Effect,
     Reconcile,
@@ -36,6 +37,7 @@ from handrail.serde.json_values import stated_arguments
 if TYPE_CHECKING:
     from handrail.prompt.function_signature import InjectedParameter
     from handrail.prompt.idempotency import External, IdempotencyConfig, OnOrphan
+    from handrail.prompt.undo import Undo
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -82,12 +84,15 @@ class ToolExample(Generic[P_co, R_co]):
 
 
 class PlainOptions(TypedDict, total=False):
-    """The options of a tool that do not depend on its types; `Tool` says what they mean."""
+    """The options of a tool whose types do not depend on its own; `Tool` says what they mean."""
 
     accepts_overrides: bool
     idempotency: IdempotencyConfig | bool | None
     effect: Effect | External
     timeout: timedelta | None
+    undo: Undo | AnyCallable | None
+    capture: AnyCallable | None
+    preview: AnyCallable | None
     concurrent: bool
     max_result_chars: int
     untrusted: bool
@@ -122,6 +127,10 @@ class Tool(Generic[P, R]):
             `External` declares details of an external effect; the attribute is `"external"` then.
         timeout: how long the handler may take; `None` for as long as the run's deadline allows.
         reconcile: determines whether an unknown effect happened; for external tools, and those with `idempotency`.
+        undo: undoes the effect of a call after its commit: a function, or an `Undo`, which the attribute is; see
+            `handrail.prompt.undo`. Not for `effect="read"`.
+        capture: reads what `undo` needs of the state before the effect.
+        preview: returns the result that the handler would return, for a dry run of an external tool.
         concurrent: for slow, independent work: the handler runs concurrently with reads and touches no resource that
             can be rolled back, and only the value that it returns is applied.
         max_result_chars: how many characters the message of a call has at most, at least 1,000. A longer text is cut;
@@ -149,6 +158,9 @@ class Tool(Generic[P, R]):
     effect: Effect = _NOT_SAID
     timeout: timedelta | None = None
     reconcile: Reconcile[P, R] | None = None
+    undo: Undo | None = None
+    capture: AnyCallable | None = None
+    preview: AnyCallable | None = None
     concurrent: bool = False
     max_result_chars: int = MAX_RESULT_CHARS
     untrusted: bool = False
@@ -216,8 +228,11 @@ class Tool(Generic[P, R]):
         combined = self.settle_effect(declaration)
         set_field(self, "masking", type_masking(arguments[0]) if schema is None else schema_masking(self.codec.schema))
         set_field(self, "result_masking", result_masking(arguments[1]))
-        declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile, self.apply)
+        handler = None if self.has_made_handler else self.handler
+        declaration.check_callables(handler=handler, reconcile=self.reconcile, apply=self.apply)
         declaration.check_effect(combined, self.idempotency)
+        if self.undo is not None or self.capture is not None or self.preview is not None:
+            self.settle_undo(declaration)
         declaration.check_options({name: getattr(self, name) for name in ToolOptions.__optional_keys__})
         if self.untrusted and self.sanitizes:
             declaration.refuse("what it returns is untrusted or sanitized, not both; leave one of the options out.")
@@ -275,6 +290,14 @@ class Tool(Generic[P, R]):
             object.__setattr__(self, name, getattr(combined, name))
         object.__setattr__(self, "given_effect", combined)
         return combined
+
+    def settle_undo(self, declaration: Declaration) -> None:
+        """Makes a function an `Undo`, and checks it."""
+        from handrail.prompt.undo import Undo  # noqa: PLC0415
+
+        undo = cast("Undo | AnyCallable | None", self.undo)
+        object.__setattr__(self, "undo", undo if undo is None or isinstance(undo, Undo) else Undo(undo))
+        declaration.check_undo(self.undo, self.capture, self.preview, self.effect)
 
     @property
     def injected(self) -> tuple[InjectedParameter, ...]:

@@ -35,6 +35,7 @@ from handrail.session.calls import CallRef, ToolCall
 from handrail.transaction import Transaction, current
 from handrail.transaction.changes import CallChange, collect_changes, has_files
 from handrail.transaction.transaction import NestedCall, NestedCalls
+from handrail.transaction.undoing import keep_undo
 
 if TYPE_CHECKING:
     from handrail.prompt import ApprovalRequest, ToolPolicy
@@ -70,7 +71,7 @@ class CallState:
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
         failure: the type of the exception that `refused_at` has let through; `None` for a failed result of the handler.
         observer: observes the call, for traces and metrics; `None` if nothing does.
-        changes, decisions, turn_seconds, approval_seconds: as of `ToolInvoked`.
+        changes, decisions, undo, turn_seconds, approval_seconds: as of `ToolInvoked`.
     """
 
     params: Any = None
@@ -94,6 +95,7 @@ class CallState:
     observer: CallObserver | None = None
     changes: tuple[CallChange, ...] | None = None
     decisions: tuple[str, ...] | None = None
+    undo: tuple[str, ...] | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
         self.arrived: float = environment.clock.monotonic()
@@ -285,13 +287,7 @@ class CallState:
         self.claim_conditions = await self.mode.write_to(other_store, partial(recorder.claim_conditions, store))
 
     async def store_deferred(self) -> Claim:
-        """Step CLAIM, for a call without a claim: stores its reply, if that was deferred until now.
-
-        Raises:
-            StoreError: the store is unavailable.
-            SessionError: the session has passed to another process.
-            CommitInDoubtError: it is unknown whether it was stored.
-        """
+        """Step CLAIM, for a call without a claim: stores its reply, if that was deferred; raises as `write_pending`."""
         recorder = self.environment.session.recorder
         if recorder is not None and recorder.deferred:
             await self.mode.write(recorder.store, recorder.write_pending)
@@ -312,8 +308,7 @@ class CallState:
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step BEGIN: the transaction of this call, which settles the claim; a savepoint for a nested call."""
-        # Set before the transaction begins: if that fails, the claim is settled, and the record has to state the
-        # outcome.
+        # First: if the transaction cannot begin, the claim is settled, and the record has to state the outcome.
         self.claim = claim
         turn, recorder = self.turn, self.environment.session.recorder
         if turn.caller is not None:
@@ -342,8 +337,7 @@ class CallState:
         """Step COMMIT: closes the resources of the call, and commits what was written, with its effect and its record.
 
         Raises:
-            RecordingError: a store is unavailable. Everything is rolled back but an external effect.
-            SessionLostError: the same, for a session that has passed to another process.
+            RecordingError, SessionLostError: a store or the session is gone; all but an external effect is rolled back.
             Exception: a resource of the call cannot be closed; it is rolled back.
         """
         # Before the commit: a resource that cannot be closed fails the call while it can still be rolled back.
@@ -351,6 +345,7 @@ class CallState:
         claim.record_on_commit(result)
         if self.plan.is_stored and transaction.parent is None:
             await self._describe_changes(transaction, committed=True, is_here=self.mode.inline)
+            self.undo = await keep_undo(transaction, self.environment.session, self.ref, self.mode.in_thread)
             self.committed_event = self.event(result)
             self.environment.session.slices.record_with(self.committed_event, self.ref, transaction)
         reached("before-commit")
@@ -434,6 +429,7 @@ class CallState:
             self.approval_seconds,
             None if self.observer is None else self.observer.trace,
             self.decisions,
+            self.undo,
         )
 
     def fail_in_handler(self, result: ToolResult[Any]) -> ToolResult[Any]:

@@ -212,6 +212,7 @@ _COLUMNS = (
     _Column("approval_seconds", "approval_seconds"),
     _Column("trace", "trace"),
     _Column("decisions", "decisions", read=tuple),
+    _Column("undo", "undo", read=tuple),
 )
 _IN_EACH = ("id", "name", "message", "success", "session_id", "at", "final")
 _VALUES = attrgetter(*(column.path for column in _COLUMNS))
@@ -284,6 +285,8 @@ class ToolInvoked:
         approval_seconds: how long its approver was asked; `None` if it was not.
         trace: the ids of the trace and of the span of the call, in hex, with a hyphen between; `None` without traces.
         decisions: for people, what policies have asked about it, and the answer; `None` if nothing was asked.
+        undo: the ids under which participants keep what an undo of the call needs, and `-` and a name for each that
+            keeps nothing; `None` if no participant but the session has changed, and in a session that is not stored.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -308,6 +311,7 @@ class ToolInvoked:
     approval_seconds: float | None = field(default=None, compare=False, repr=False)
     trace: str | None = field(default=None, compare=False, repr=False)
     decisions: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
+    undo: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def ref(self) -> CallRef:

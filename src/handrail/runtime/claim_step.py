@@ -82,10 +82,19 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         StoreError: a store is unavailable.
         SessionError: the session has passed to another process.
     """
-    reached("before-claim")
-    ledger = run.environment.find_ledger()
     if run.environment.settles is not None:
+        reached("before-claim")
         return await _answer_settled(run, tool, run.environment.settles)
+    if tool.undo is not None and is_decided and run.plan.is_stored:
+        from handrail.runtime.undo_records import register_undo  # noqa: PLC0415
+
+        await register_undo(run, tool, has_started)
+    reached("before-claim")
+    return await _claim(run, tool, is_decided=is_decided) if tool.claims else await run.store_deferred()
+
+
+async def _claim(run: CallState, tool: Tool[Any, Any], *, is_decided: bool) -> replays.Claim | None:
+    ledger = run.environment.find_ledger()
     key = await find_effect_key(run, tool)
     run.name_effect(key.key)
     request = _build_request(run, tool, key)

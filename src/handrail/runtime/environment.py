@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Prompt, RenderedPrompt, Tool
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from handrail.prompt import Approval, ApprovalRequest, Approver
     from handrail.runtime.calls import ToolMessage
     from handrail.runtime.execution import ExecutionMode
+    from handrail.runtime.guard import RunGuard
     from handrail.runtime.ledger.ledger import EffectLedger
     from handrail.store.protocol import EffectRow
     from handrail.taint import TaintIndex
@@ -32,6 +34,8 @@ name_late(
     {
         "handrail.prompt.read_before_write": "handrail.files_known",
         "handrail.runtime.claim_step": "handrail.effect_applied",
+        "handrail.runtime.undo_records": "handrail.undo_registration",
+        "handrail.undo.reporting": "handrail.undo_message",
         "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.runtime.long_results": "handrail.cut_result handrail.read_result",
         "handrail.taint.policy": "handrail.sanitized",
@@ -44,6 +48,20 @@ MAX_ARGUMENT_BYTES = 1_048_576
 
 MessageHook: TypeAlias = Callable[["ToolMessage", ToolCall, CallRef, "ExecutionMode"], Awaitable["ToolMessage"]]
 """Adds to the message of a call that is not nested; `handrail.adapters.hooks` has the one that there is."""
+
+
+RUN_GUARD: Final = "handrail.run_guard"
+"""Where the guard of a run is in `Session.attached`."""
+
+
+def find_guard(session: Session) -> RunGuard | None:
+    """The guard of the run that a session is of: its own, or that of a session above it."""
+    above: Session | None = session.unbound
+    while above is not None:
+        if (guard := above.attached.get(RUN_GUARD)) is not None:
+            return cast("RunGuard", guard)
+        above = above.parent
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,6 +86,7 @@ class Environment(RunScope):
             the run are nested in it, in whatever thread or task they are made. `None` for any other run.
         settles: the done effect whose result is applied without a call of the model; `None` for a run. No policy or
             approver is asked then, and no handler runs.
+        guard: guards a run that rehearses, or that executes a plan; `None` for any other.
     """
 
     prompt: Prompt[Any]
@@ -84,6 +103,7 @@ class Environment(RunScope):
     feedback: MessageHook | None = None
     within: Transaction | None = None
     settles: EffectRow | None = None
+    guard: RunGuard | None = None
     plans: dict[str, Any] = field(init=False, repr=False, default_factory=dict[str, Any])
     """What `handrail.runtime.plan` has worked out for tools, by their names."""
     _taints: dict[str, TaintIndex] = field(repr=False, default_factory=dict[str, "TaintIndex"])
@@ -92,6 +112,8 @@ class Environment(RunScope):
     def begin(cls, prompt: Prompt[Any], rendering: PromptRendering, session: Session, **shared: Any) -> Environment:  # noqa: ANN401 - the other attributes
         """The environment of a run that begins now; `shared` are its other attributes."""
         unbound = session.unbound
+        if (guard := find_guard(unbound)) is not None:
+            shared |= {"guard": guard, "approver": guard.approve, "watch": partial(guard.watch, unbound)}
         # Also beside the tools of closed sections, which may be opened later.
         placed, offered = prompt.template.placed_tools(), rendering.seen_by().tools
         names = {tool.name for tool in (*(tool for tool, _ in placed), *offered)}

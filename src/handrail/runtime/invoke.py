@@ -12,7 +12,7 @@ call runs in thirteen steps:
 | 4 | policies, each must allow; one that raises denies | failed message naming the policy |
 | 5 | approval, only where a policy said ask; no transaction is open yet | `handrail.runtime.approval` |
 | 6 | deadline; a stored session is open | `PromptEvaluationError(phase="tool")`; failed message |
-| 7 | store the reply; claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
+| 7 | store reply and undo; claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
 | 8 | begin the transaction; resources join with their first write | a participant without snapshot: failed message |
 | 9 | run the handler, unless the ledger has a result | `handrail.runtime.failures`; 10 and 11 are skipped |
 | 10 | on success: the tool's `apply`, policies' `on_result`, reducers, subscribers | rolled back but for the effect |

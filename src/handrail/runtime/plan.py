@@ -28,11 +28,11 @@ class ToolPlan:
 
     Attributes:
         prompt: the rendering that it is of.
-        tool: the tool; `None` for a name that no tool has, of which the defaults hold.
+        tool: the tool, or what stands in for it; `None` for a name that no tool has, of which the defaults hold.
         parse: parses the arguments of a call, within the limit of the run.
         dump: the record of the arguments of a call, from the call and its parameters, without secrets.
-        policies: its policies, in the order in which they decide; of one that no section brings, those of the prompt.
-        claims: its calls claim an effect: those of external tools do, and those with an idempotency key.
+        policies: its policies, in order; those of the prompt, if no section brings it; last the guard of the run.
+        claims: its calls claim an effect, as those of external tools and with an idempotency key; or register an undo.
         time_limit: the seconds that its handler has now, and if the deadline sets them; `None` if nothing does.
         masking: which arguments are secret; `None` if none is.
         result_masking: the same of the value of a result.
@@ -58,6 +58,8 @@ class ToolPlan:
 
     def __init__(self, tool: Tool[Any, Any] | None, prompt: RenderedPrompt[Any], environment: Environment) -> None:
         self.prompt: RenderedPrompt[Any] = prompt
+        if tool is not None and environment.guard is not None:
+            tool = environment.guard.stand_in(tool)
         self.tool: Tool[Any, Any] | None = tool
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
@@ -70,8 +72,10 @@ class ToolPlan:
     def _take(self, tool: Tool[Any, Any], environment: Environment) -> None:
         self.parse = partial(tool.parse, max_bytes=environment.max_argument_bytes)
         self.dump = partial(recorded_arguments, masking=tool.masking)
-        self.policies = self.prompt.policies.get(tool.name, self.prompt.prompt_policies)
-        self.claims, self.is_async, self.most_characters = tool.claims, tool.is_async, tool.max_result_chars
+        policies = self.prompt.policies.get(tool.name, self.prompt.prompt_policies)
+        self.policies = policies if environment.guard is None else (*policies, environment.guard)
+        self.is_async, self.most_characters = tool.is_async, tool.max_result_chars
+        self.claims = tool.claims or (tool.undo is not None and self.is_stored)
         if tool.timeout is not None or environment.deadline is not None:
             from handrail.limits import time_limit  # noqa: PLC0415
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
+from handrail import undo
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
 from handrail.prompt.section import ResourceDeclaration
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.serde import dump
 from handrail.session import Session
+from handrail.store import MemoryStore
+from handrail.waiting import run_on_new_loop
 
 
 def run_tool(
@@ -54,6 +59,45 @@ async def run_tool_async(
     executor, call = _prepare(tool, params, session, resources, effect_ledger)
     with executor.environment.prompt.resources:
         return await executor.execute_async(call)
+
+
+def assert_undoes(
+    tool: Tool[Any, Any],
+    params: object = None,
+    *,
+    world: Callable[[], object] = lambda: None,
+    resources: ResourceDeclaration = None,
+) -> None:
+    """Runs one tool, undoes the call, and checks that state, files and the world are as they were before.
+
+    Args:
+        tool: the tool.
+        params: as of `run_tool`.
+        world: returns what is compared of the world outside, as a value; the call must change it, unless it restores
+            nothing but the session.
+        resources: as of `run_tool`.
+
+    Raises:
+        AssertionError: the call failed, cannot be undone, or has left something.
+        RunAbortedError: the call, or its undo, ends the run.
+    """
+    with MemoryStore() as store, store.session("undo") as session:
+        executor, call = _prepare(tool, params, session, resources, None)
+        with executor.environment.prompt.resources:
+            before = copy.deepcopy(world())
+            message = executor.execute(call)
+            plan = undo.plan(session, executors=executor)
+            if not message.success or not plan.steps:
+                raise AssertionError(f"{tool.name} has changed nothing that could be undone: {message.content}")
+            if stays := next((step for step in plan.steps if not step.is_undone), None):
+                raise AssertionError(f"{tool.name} cannot be undone: {stays.why}")
+            report = run_on_new_loop(undo.apply(plan, approver=lambda _: True))
+            if report.failed is not None:
+                raise AssertionError(f"the undo of {tool.name} failed: {report.failed[1].content}")
+            if (after := world()) != before:
+                raise AssertionError(
+                    f"the undo of {tool.name} left {after!r:.300}, and before there was {before!r:.300}"
+                )
 
 
 def _prepare(

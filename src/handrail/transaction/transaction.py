@@ -423,21 +423,23 @@ def enlist(participant: TwoPhaseParticipant) -> None:
     if not transaction.writes:
         raise transaction.read_only_violation(f"enlist a {type(participant).__name__}")
     parts = (part for outer in transaction.chain() for part in outer.enlisted)
-    if any(isinstance(part, _Enlisted) and part.wraps is participant for part in parts):
+    if any(isinstance(part, Enlisted) and part.wraps is participant for part in parts):
         raise refuse(expected="a participant that is not enlisted yet: each is committed once, or rolled back once")
-    transaction.enlist(_Enlisted(participant))
+    transaction.enlist(Enlisted(participant))
 
 
-class _Enlisted:
+class Enlisted:
+    """A participant that a handler has enlisted; `wraps` is the participant itself."""
+
     queue = None
     waits = True
 
     def __init__(self, participant: TwoPhaseParticipant) -> None:
-        self.wraps = participant
+        self.wraps: TwoPhaseParticipant = participant
         self.store: UnitStore | None = participant.store
-        self.write = participant.write
-        self.in_doubt = participant.in_doubt
-        self.after_rollback = participant.after_rollback
+        self.write: Callable[[], Sequence[object]] = participant.write
+        self.in_doubt: Callable[[], None] = participant.in_doubt
+        self.after_rollback: Callable[[], None] = participant.after_rollback
 
     def prepare(self) -> None:
         """Prepares the participant."""

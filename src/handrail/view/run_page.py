@@ -32,6 +32,7 @@ from handrail.store import Store
 from handrail.store.protocol import EffectRow
 from handrail.transaction.changes import CallChange, shorten_diff
 from handrail.transcript import TranscriptBreak, TranscriptCall, TranscriptItem, TranscriptMessage, TranscriptReader
+from handrail.undo.records import UNDO, UNDO_TOOL
 
 Phase: TypeAlias = Literal["turn", "approval", "handler", "commit"]
 """What a call does in a part of its time; `"commit"` is all that is neither of the others."""
@@ -59,6 +60,7 @@ class CallView:
         bars: its time, beside the calls of the same reply.
         changes: what it has changed, or what was undone.
         nested: the calls that its handler has made.
+        undone_by: the id on the page of the call that has undone it; empty if none has.
         window: when the calls of the same reply began, after the first entry of the session, and how long they took,
             in seconds; `None` if that is not known.
     """
@@ -68,6 +70,7 @@ class CallView:
     bars: Sequence[PhaseBar] = ()
     changes: Sequence[CallChange] = ()
     nested: Sequence[CallView] = ()
+    undone_by: str = ""
     window: tuple[float, float] | None = None
 
     @property
@@ -81,7 +84,7 @@ class CallView:
         return self.call.conversation is not None and self.call.call.parent is None
 
     @property
-    def is_undone(self) -> bool:
+    def is_rolled_back(self) -> bool:
         """True if its changes were rolled back."""
         return self.call.outcome not in {"ok", "answered"}
 
@@ -97,6 +100,7 @@ class SliceReplay:
         self._store, self._session_id = store, session_id
         self._slices: dict[str, list[str]] = {}
         self._changes: defaultdict[CallRef, list[CallChange]] = defaultdict(list)
+        self.undone: dict[CallRef, CallRef] = {}  # the calls that are undone, as a store names them, and their undos
 
     def add(self, entries: Iterable[SessionEntry]) -> None:
         """Replays entries, in their order.
@@ -105,6 +109,9 @@ class SliceReplay:
             StoreCorruptError: one of them is not JSON.
         """
         for entry in entries:
+            if entry.success and entry.call_id.startswith(UNDO) and entry.tool.startswith(UNDO_TOOL):
+                undo = CallRef(entry.reply or None, entry.call_id)
+                self.undone[CallRef(undo.reply, entry.call_id.removeprefix(UNDO))] = undo
             if entry.role != "state" or entry.type_name.startswith(_OWN):
                 continue
             slices = self._slices.setdefault(entry.type_name, [])
@@ -182,7 +189,7 @@ class RunReader:
     def _show_calls(self, calls: Sequence[TranscriptCall]) -> list[CallView]:
         spans = [span for call in calls for one in (call, *call.nested) if (span := _span(one)) is not None]
         window = (min(begin for begin, _ in spans), max(end for _, end in spans)) if spans else None
-        views = [_show_call(self.row.session_id, call, window, self._replay.changes) for call in calls]
+        views = [_show_call(self.row.session_id, call, window, self._replay) for call in calls]
         if window is None:
             return views
         self._begin = self._begin or window[0]
@@ -247,11 +254,13 @@ def _show_call(
     session_id: str,
     call: TranscriptCall,
     window: tuple[datetime, datetime] | None,
-    slices: Mapping[CallRef, Sequence[CallChange]],
+    replay: SliceReplay,
 ) -> CallView:
-    nested = [_show_call(session_id, one, window, slices) for one in call.nested]
-    changes = (*slices.get(call.call.storable, ()), *call.changes)
-    return CallView(call, session_id, _bars(call, window), changes, nested)
+    nested = [_show_call(session_id, one, window, replay) for one in call.nested]
+    changes = (*replay.changes.get(call.call.storable, ()), *call.changes)
+    undo = replay.undone.get(call.call.storable)
+    undone_by = "" if undo is None else f"{session_id}/{undo.key}"
+    return CallView(call, session_id, _bars(call, window), changes, nested, undone_by)
 
 
 def _span(call: TranscriptCall) -> tuple[datetime, datetime] | None:

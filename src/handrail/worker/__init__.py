@@ -3,7 +3,7 @@
 See `docs/how-to/scale-out.md`.
 """
 
-from handrail.worker.agents import AgentFunction, RunTask
+from handrail.adapters.run_task import AgentFunction, RunTask
 from handrail.worker.resuming import Again, Failed, Finished, ResumeOptions, RunOutcome, Waiting, resume
 from handrail.worker.submitting import submit
 

@@ -27,6 +27,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
+from handrail.adapters.run_task import RunTask, name_function
 from handrail.errors import (
     AgentError,
     CommitInDoubtError,
@@ -49,7 +50,7 @@ from handrail.session import Session
 from handrail.session.persistence.protocol import RunStatus
 from handrail.store import Store
 from handrail.threads import THREADS
-from handrail.worker.agents import Runnable, RunTask, ask_agent, digest_agent, is_pending, name_agent
+from handrail.worker.agents import Runnable, digest_agent, is_pending
 
 if TYPE_CHECKING:
     from handrail.agents import RunOptions
@@ -256,12 +257,11 @@ class Attempt:
         return None
 
     async def _ask(self, session: Session) -> object:
-        data = RunData(agent=name_agent(self._agent)) if self.run is None else self.run.data
+        data = RunData(agent=name_function(self._agent)) if self.run is None else self.run.data
         deadline = None if data.deadline is None else Deadline(data.deadline)
         try:
-            if callable(self._agent):
-                return await self._agent(RunTask(session, data.input, deadline, data.request_limit))
-            return await ask_agent(self._agent, session, data, deadline, self._options.run)
+            function = self._agent if callable(self._agent) else self._agent.task(self._options.run)
+            return await function(RunTask(session, data.input, deadline, data.request_limit))
         except (SystemExit, KeyboardInterrupt) as error:  # it would end the event loop, and with it all runs
             raise AgentError(f"a function of the program has raised {error!r}") from error
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 
+from handrail.adapters.run_task import name_function
 from handrail.operations.runs import DEFAULT_QUEUE, MOST_REQUESTS, RunData, StoredRun, store_run
 from handrail.store import Store
-from handrail.worker.agents import Runnable, name_agent
+from handrail.worker.agents import Runnable
 from handrail.worker.queues import QueuedRun
 
 
@@ -49,7 +50,7 @@ def submit(  # noqa: PLR0913 - what a run is
         SessionNotFoundError: it does not exist, and there is no input.
         StoreError: the store cannot be written.
     """
-    name = agent if isinstance(agent, str) else name_agent(agent)
+    name = agent if isinstance(agent, str) else name_function(agent)
     data = RunData(agent=name, input=input, deadline=deadline, request_limit=request_limit)
     run = store_run(store, session, data, at=at, priority=priority, queue=queue, tags=tags)
     if run.row.status == "open" and run.row.due_at <= store.now():

@@ -69,6 +69,7 @@ TOOLS = (
     _tool("garble"),
     _tool("amounts"),
     _tool("a.b/c"),
+    _tool("refund", _ORDER, None),
 )
 
 
@@ -117,6 +118,12 @@ class Bank:
         with self.payments.open("a") as file:
             file.write(json.dumps(arguments) + "\n")
         return _text(f"paid {arguments['order']}")
+
+    async def _refund(self, context: Context, arguments: Mapping[str, Any]) -> Result:
+        self.keys.append(arguments.get("key"))
+        rest = [paid for paid in self.paid() if paid["order"] != arguments["order"]]
+        self.payments.write_text("".join(json.dumps(paid) + "\n" for paid in rest))
+        return _text("refunded", structured_content={"order": arguments["order"]})
 
     async def _find(self, _: Context, arguments: Mapping[str, Any]) -> Result:
         payment = next((paid for paid in self.paid() if paid["order"] == arguments["order"]), None)

@@ -14,7 +14,8 @@ import pytest
 from mcp import Client
 
 import handrail.store
-from handrail.adapters.mcp import AskTool, McpConnection, McpServer, McpToolsSection, ToolSettings
+from handrail import undo
+from handrail.adapters.mcp import AskTool, McpConnection, McpServer, McpToolsSection, ToolSettings, UndoneBy
 from handrail.adapters.mcp.tools import parse_content, parse_result, tool_name
 from handrail.adapters.mcp_hints import hinted_effect, make_hints, proves_nothing_done
 from handrail.adapters.tool_executor import ToolExecutor
@@ -261,6 +262,68 @@ async def test_keys_hold_in_all_sessions_of_a_store(tmp_path: Path) -> None:
     assert len(bank.paid()) == 1
 
 
+async def test_calls_of_a_server_are_undone_by_its_other_tools(tmp_path: Path) -> None:
+    """With arguments of the call and of its result, and the key of the undo."""
+    bank = Bank(tmp_path / "payments")
+    settings = ToolSettings(
+        undo={
+            "pay": UndoneBy(tool="refund", arguments={"order": "$arguments.order"}),
+            "refund": UndoneBy(tool="pay", arguments={"order": "$result.order"}),
+            "boom": UndoneBy(tool="pay", arguments={"order": "$result.order"}),
+        },
+        forward_key={"refund": "key"},
+        untrusted=False,
+    )
+    with handrail.store.open(f"sqlite:///{tmp_path}/calls.db") as store, store.session("one") as session:
+        async with proxied(bank_process(bank.payments), settings=settings, session=session) as (client, proxy):
+            await client.call_tool("pay", {"order": "a"})
+            await client.call_tool("refund", {"order": "a"})
+            await client.call_tool("pay", {"order": "b"})
+            plan = await undo.plan_async(session, executors=proxy.executor)
+            assert [f"{step.tool}: {step.outcome}" for step in plan.steps] == [
+                "pay: compensated",
+                "refund: compensated",
+                "pay: compensated",
+            ]
+            report = await undo.apply(plan)
+    assert report.complete
+    assert bank.paid() == []
+
+
+async def test_undo_without_what_it_needs_has_not_happened(tmp_path: Path, wording: Wording) -> None:
+    """The other tool is not called with arguments that are made up."""
+    bank = Bank(tmp_path / "payments")
+    settings = ToolSettings(
+        undo={"pay": UndoneBy(tool="refund", arguments={"order": "$result.payment"})}, untrusted=False
+    )
+    with handrail.store.open(f"sqlite:///{tmp_path}/calls.db") as store, store.session("one") as session:
+        async with proxied(bank_process(bank.payments), settings=settings, session=session) as (client, proxy):
+            await client.call_tool("pay", {"order": "a"})
+            report = await undo.apply(await undo.plan_async(session, executors=proxy.executor))
+    assert report.failed is not None
+    assert report.failed[1].content == wording
+    assert len(bank.paid()) == 1
+
+
+async def test_undo_whose_answer_is_lost_is_asked_about_by_its_key(tmp_path: Path) -> None:
+    """By the tool that is asked about the other one, if the key is all that it takes."""
+    bank = Bank(tmp_path / "payments")
+    ask = AskTool(tool="find", arguments={"order": "$key"}, result="payment", proves_absence=True)
+    settings = ToolSettings(
+        undo={"pay": UndoneBy(tool="die", arguments={"order": "$arguments.order"})},
+        reconcile={"die": ask},
+        forward_key={"die": "key"},
+        untrusted=False,
+    )
+    with handrail.store.open(f"sqlite:///{tmp_path}/calls.db") as store, store.session("one") as session:
+        async with proxied(bank_process(bank.payments), settings=settings, session=session) as (client, proxy):
+            await client.call_tool("pay", {"order": "a"})
+            report = await undo.apply(await undo.plan_async(session, executors=proxy.executor))
+            assert report.failed is not None
+            (step,) = (await undo.plan_async(session, executors=proxy.executor)).steps
+    assert step.outcome == "compensated"
+
+
 ASK = AskTool(tool="find", arguments={"order": "order"}, result="payment")
 VOID: dict[str, dict[str, Any]] = {
     "an argument that the call has not": {"reconcile": {"pay": dataclasses.replace(ASK, arguments={"order": "ordr"})}},
@@ -272,6 +335,14 @@ VOID: dict[str, dict[str, Any]] = {
     "a key of what is not there": {"keys": {"pay": ("ordr",)}},
     "a key in what is not there": {"forward_key": {"pay": "kex"}},
     "a key of a tool that only reads": {"keys": {"pay": ("order",)}, "read": ("pay",)},
+    "an undo by nothing": {"undo": {"pay": UndoneBy(tool="nowhere", arguments={})}},
+    "an undo that reads": {"undo": {"pay": UndoneBy(tool="find", arguments={"order": "$arguments.order"})}},
+    "an undo of what is not there": {"undo": {"pay": UndoneBy(tool="refund", arguments={"order": "$arguments.x"})}},
+    "an undo with a constant": {"undo": {"pay": UndoneBy(tool="refund", arguments={"order": "a"})}},
+    "an undo that gives too much": {
+        "undo": {"pay": UndoneBy(tool="refund", arguments={"order": "$result.a", "o": "$result.a"})}
+    },
+    "an undo that gives too little": {"undo": {"pay": UndoneBy(tool="refund", arguments={})}},
 }
 
 

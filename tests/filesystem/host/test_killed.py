@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from tests.extent import some
 from tests.filesystem import killing
 from tests.filesystem.kit import CHANGES, PROGRAMS
 
-PROJECT = Path(killing.__file__).parents[2]
 STEPS = {"several": 11, "move a folder": 7, "remove a folder": 3, "a program": 5, "a program between changes": 31}
 """Changes that make so many calls that not each of them is tried."""
 
@@ -24,8 +22,7 @@ STEPS = {"several": 11, "move a folder": 7, "remove a folder": 3, "a program": 5
 def test_change_of_a_killed_process_is_whole_or_undone(tmp_path: Path, what: str) -> None:
     """Killed at each crash point, at each call to the disk, and over and over while it is undone: no trace is left."""
     line = [sys.executable, killing.__file__, what, str(tmp_path), str(STEPS.get(what, 1))]
-    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(line, env=killing.environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (points, at_points), (calls, at_calls), (openings, at_openings) = json.loads(done.stdout)
     assert (at_points, at_calls, at_openings) == ([], [], [])

@@ -168,7 +168,7 @@ def test_failed_call_shows_what_was_undone(run: Page) -> None:
     failed = call(run, "file_report", 'orders=["A-17", "A-19"]')
     expect(failed.locator("> summary")).to_contain_text("A-19 has no receipt")
     failed.locator("> summary").click()
-    expect(failed.get_by_role("heading", name="What was undone")).to_be_visible()
+    expect(failed.get_by_role("heading", name="What was rolled back")).to_be_visible()
     expect(failed.locator("details .outcome")).to_have_text(["rolled back with its caller"] * 2)
     expect(failed.locator("> .body > .wide > .diff").last).to_have_text(
         '+{"order": "A-17", "text": "in the report"}+{"order": "A-19", "text": "in the report"}'

@@ -9,7 +9,7 @@ from handrail.adapters.mcp.questions import ClientAnswer, ask_client
 from handrail.adapters.mcp.section import McpToolsSection
 from handrail.adapters.mcp.source import ExecutorSource
 from handrail.adapters.mcp.tool_server import ToolServer, serve_stdio
-from handrail.adapters.mcp.tools import AskTool, ToolSettings
+from handrail.adapters.mcp.tools import AskTool, ToolSettings, UndoneBy
 
 __all__ = [
     "AskTool",
@@ -22,6 +22,7 @@ __all__ = [
     "McpToolsSection",
     "ToolServer",
     "ToolSettings",
+    "UndoneBy",
     "ask_client",
     "serve_stdio",
     "server",

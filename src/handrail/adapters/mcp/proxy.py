@@ -26,10 +26,11 @@ from handrail.session import Session
 
 
 class Proxy(NamedTuple):
-    """The sections of the servers, and the server that clients see."""
+    """The sections of the servers, the server that clients see, and what runs their calls."""
 
     sections: Sequence[McpToolsSection]
     server: ToolServer
+    executor: ToolExecutor
 
 
 @asynccontextmanager
@@ -81,7 +82,7 @@ async def open_proxy(
 
         instructions = "\n\n".join(filter(None, (section.connection.instructions for section in sections)))
         options = {"instructions": instructions, **options}
-        proxy = Proxy(sections, ToolServer(ExecutorSource(executor, describe), **options))
+        proxy = Proxy(sections, ToolServer(ExecutorSource(executor, describe), **options), executor)
         for section in sections:
             section.connection.follow(proxy.server.announce_change)
         yield proxy

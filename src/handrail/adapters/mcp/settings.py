@@ -13,6 +13,8 @@
         forward_key: {pay: idempotency_key}   # the argument in which the server takes a key
         reconcile:
           pay: {tool: find_payment, arguments: {order: order}, result: payment}
+        undo:
+          pay: {tool: refund, arguments: {payment: $result.payment, cents: $arguments.cents}}
         timeout: 300                     # seconds of a call
 
 All faults of a file are reported at once, each with its line and column.
@@ -31,7 +33,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field
 
 from handrail.adapters.mcp.connection import McpServer
-from handrail.adapters.mcp.tools import AskTool, ToolSettings
+from handrail.adapters.mcp.tools import AskTool, ToolSettings, UndoneBy
 from handrail.errors import DocumentError
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
@@ -62,6 +64,7 @@ class ServerTable:
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     forward_key: dict[str, str] = field(default_factory=dict[str, str])
     reconcile: dict[str, AskTool] = field(default_factory=dict[str, AskTool])
+    undo: dict[str, UndoneBy] = field(default_factory=dict[str, UndoneBy])
     untrusted: bool = True
     timeout: _Seconds | None = 300
     max_result_chars: Annotated[int, Field(ge=MIN_RESULT_CHARS)] = MAX_RESULT_CHARS

@@ -31,13 +31,8 @@ import mcp_types as t
 from handrail.adapters.mcp.connection import McpConnection
 from handrail.adapters.mcp.content import fault_finder
 from handrail.adapters.mcp_hints import hinted_effect
-from handrail.errors import (
-    EffectNotApplied,
-    EffectUncertain,
-    PromptValidationError,
-    ToolValidationError,
-)
-from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.errors import EffectNotApplied, EffectUncertain, PromptValidationError, ToolValidationError
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult, Undo
 from handrail.prompt.signature import Effect
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.prompt.tool_result import BinaryPart, ContentPart
@@ -74,6 +69,21 @@ class AskTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UndoneBy:
+    """How a call of a tool is undone: by which other tool of the server.
+
+    Attributes:
+        tool: its name. If it takes an idempotency key (`forward_key`), it gets that of the undo, and if its `reconcile`
+            asks by nothing but `$key`, that settles an undo whose outcome is unknown.
+        arguments: for each of its arguments, a path into the call: `$arguments.calendar`, or `$result.event.id` of its
+            structured content, or of its text as JSON.
+    """
+
+    tool: str
+    arguments: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSettings:
     """What an operator declares about the tools of a server; tools are named as the server names them.
 
@@ -86,6 +96,7 @@ class ToolSettings:
         keys: for a tool, the arguments that make two calls one effect, for all servers of that name over the store.
         forward_key: for a tool, the argument in which the server takes an idempotency key. The model does not see it.
         reconcile: for a tool, which other tool says whether an effect has happened.
+        undo: for a tool, which other tool undoes a call of it.
         untrusted: whether third parties write what the tools return.
         timeout: how long a call may take; `None` for as long as the server takes.
         max_result_chars: as of `Tool`.
@@ -99,6 +110,7 @@ class ToolSettings:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     forward_key: Mapping[str, str] = field(default_factory=dict[str, str])
     reconcile: Mapping[str, AskTool] = field(default_factory=dict[str, AskTool])
+    undo: Mapping[str, UndoneBy] = field(default_factory=dict[str, UndoneBy])
     untrusted: bool = True
     timeout: timedelta | None = timedelta(minutes=5)
     max_result_chars: int = MAX_RESULT_CHARS
@@ -108,7 +120,7 @@ class ToolSettings:
         for effect in _EFFECTS:
             if _names(getattr(self, effect), tool.name):
                 return effect, "settings"
-        if {tool.name} & {*self.keys, *self.forward_key, *self.reconcile}:
+        if {tool.name} & {*self.keys, *self.forward_key, *self.reconcile, *self.undo}:
             return "external", "settings"
         hints = None if tool.annotations is None else tool.annotations.model_dump(by_alias=True, exclude_unset=True)
         hinted = hinted_effect(hints)
@@ -117,7 +129,8 @@ class ToolSettings:
     def unknown_names(self, tools: Collection[str]) -> list[str]:
         """The tools that it names, and that the server does not have."""
         globs = (*self.only, *self.read, *self.state, *self.external)
-        names = [*self.keys, *self.forward_key, *self.reconcile, *(ask.tool for ask in self.reconcile.values())]
+        others = [*(ask.tool for ask in self.reconcile.values()), *(undone.tool for undone in self.undo.values())]
+        names = [*self.keys, *self.forward_key, *self.reconcile, *self.undo, *others]
         missing = [glob for glob in globs if not any(fnmatchcase(tool, glob) for tool in tools)]
         return list(dict.fromkeys([*missing, *(name for name in names if name not in tools)]))
 
@@ -164,6 +177,8 @@ def _make_tool(connection: McpConnection, definition: t.Tool, settings: ToolSett
         options["effect"] = External(
             on_orphan="reconcile", reconcile=call.reconcile, reconcile_proves_absence=ask.proves_absence
         )
+    if (undone := settings.undo.get(definition.name)) is not None:
+        options["undo"] = _undo(connection, definition.name, undone, settings)
     if keys is not None:
         options["idempotency"] = IdempotencyConfig(
             strategy="custom",
@@ -277,12 +292,19 @@ def _check_declared(connection: McpConnection, definition: t.Tool, settings: Too
     name, own = definition.name, definition.input_schema.get("properties", {})
     ask = settings.reconcile.get(name)
     sources = () if ask is None else (source for source in ask.arguments.values() if source != "$key")
-    arguments = [*settings.keys.get(name, ()), *sources, *filter(None, [settings.forward_key.get(name)])]
+    undone = settings.undo.get(name)
+    paths = [] if undone is None else [path.split(".") for path in undone.arguments.values()]
+    if wrong := next((path for path in paths if path[0] not in {"$arguments", "$result"} or len(path) == 1), None):
+        raise PromptValidationError(f"its undo takes {'.'.join(wrong)}; write $arguments.NAME or $result.NAME")
+    undo_sources = [path[1] for path in paths if path[0] == "$arguments"]
+    arguments = [*settings.keys.get(name, ()), *sources, *undo_sources, *filter(None, [settings.forward_key.get(name)])]
     if missing := [argument for argument in arguments if argument not in own]:
         raise PromptValidationError(f"{missing[0]!r} is declared for it, and is not among its arguments")
-    if (arguments or ask) and (effect := settings.effect(definition)[0]) != "external":
+    if undone is not None:
+        _check_undo(connection, undone, settings)
+    if (arguments or ask or undone) and (effect := settings.effect(definition)[0]) != "external":
         raise PromptValidationError(
-            f"keys, forward_key and reconcile are of external tools, and it is declared {effect}"
+            f"keys, forward_key, reconcile and undo are of external tools, and it is declared {effect}"
         )
     if ask is None:
         return
@@ -291,6 +313,54 @@ def _check_declared(connection: McpConnection, definition: t.Tool, settings: Too
         raise PromptValidationError(f"its reconcile asks {ask.tool}, which must be a tool that is declared read")
     if unknown := [one for one in ask.arguments if one not in asked.input_schema.get("properties", {})]:
         raise PromptValidationError(f"its reconcile gives {ask.tool} {unknown[0]!r}, which it does not take")
+
+
+def _check_undo(connection: McpConnection, undone: UndoneBy, settings: ToolSettings) -> None:
+    other = next((tool for tool in connection.tools if tool.name == undone.tool), None)
+    if other is None or settings.effect(other)[0] == "read":
+        raise PromptValidationError(f"its undo calls {undone.tool}, which must be a tool that is not declared read")
+    given = {*undone.arguments, settings.forward_key.get(undone.tool)}
+    if unknown := [one for one in undone.arguments if one not in other.input_schema.get("properties", {})]:
+        raise PromptValidationError(f"its undo gives {undone.tool} {unknown[0]!r}, which it does not take")
+    if missing := [one for one in other.input_schema.get("required", ()) if one not in given]:
+        raise PromptValidationError(f"its undo does not give {undone.tool} {missing[0]!r}, which it needs")
+
+
+def _undo(connection: McpConnection, name: str, undone: UndoneBy, settings: ToolSettings) -> Undo:
+    forward_key, ask = settings.forward_key.get(undone.tool), settings.reconcile.get(undone.tool)
+
+    async def run(params: Any, result: ToolResult[Any], before: object, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ANN401, ARG001 - as of an undo
+        key, sources = context.idempotency_key, {"$arguments": params, "$result": _content(result)}
+        arguments = {one: _at(sources, path, name) for one, path in undone.arguments.items()}
+        if forward_key is not None:
+            arguments[forward_key] = key
+        answer = await connection.call(undone.tool, arguments, key=key)
+        return parse_result(undone.tool, answer, lambda _: None)
+
+    async def reconcile(params: object, key: str) -> ToolResult[None] | None:  # noqa: ARG001 - as of a reconciler
+        asked = cast("AskTool", ask)
+        if await _ask(connection, asked, {}, key) not in _EMPTY:
+            return ToolResult.ok(None, f"{undone.tool} has been carried out")
+        return None if asked.proves_absence else ToolResult[None].error(f"{asked.tool} has nothing about it, as yet")
+
+    if ask is None or {*ask.arguments.values()} != {"$key"}:
+        return Undo(run)
+    return Undo(run, External(on_orphan="reconcile", reconcile=reconcile, reconcile_proves_absence=ask.proves_absence))
+
+
+def _content(result: ToolResult[Any]) -> object:
+    with suppress(ValueError):
+        return json.loads(result.message) if result.value is None else result.value
+    return None
+
+
+def _at(sources: Mapping[str, object], path: str, name: str) -> object:
+    value: object = sources
+    for key in path.split("."):
+        if not is_object(value) or key not in value:
+            raise EffectNotApplied(f"the call of {name} has no {path}, so it cannot be undone")
+        value = value[key]
+    return value
 
 
 async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str) -> object:

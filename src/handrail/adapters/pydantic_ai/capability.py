@@ -55,6 +55,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 from handrail.adapters.engines import refuse_in_temporal_workflow
 from handrail.adapters.loop import DeferredMistakes, asynchronous_entries, check_budget, count_reply, make_request
 from handrail.adapters.pydantic_ai.conversation import StoredHistory, refuse_second_owner
+from handrail.adapters.pydantic_ai.recorded_replies import guarded_reply
 from handrail.adapters.pydantic_ai.replies import mark_outside_results, name_answer, name_new_reply, record_answers
 from handrail.adapters.pydantic_ai.toolset import (
     ANY_ARGUMENTS,
@@ -244,8 +245,15 @@ class HandrailCapability(AbstractCapability[Any]):
         """Makes a request, bounded by the deadline; what the user says is stored before."""
         if self.conversation is not None:
             await self.conversation.record_request(ctx.messages)
-        check_budget(self.executor.environment)
-        return await make_request(self.executor.environment.deadline, partial(handler, request_context))
+        environment = self.executor.environment
+        check_budget(environment)
+        ask = partial(make_request, environment.deadline, partial(handler, request_context))
+        if environment.guard is None:
+            return await ask()
+        reply, is_recorded = await guarded_reply(environment.guard, environment.session, request_context, ask)
+        if not is_recorded:  # the steps after a request have been taken
+            return reply
+        return await self.after_model_request(ctx, request_context=request_context, response=reply)
 
     @override
     async def after_model_request(

@@ -257,7 +257,8 @@ async def foresee_call(
 
     try:
         context = ToolContext(environment, resources, CallRef(reply, call.id))
-        policies = [policy for policy in find_plan(environment, tool.name, None).policies if policy.name != without]
+        judging, guard = find_plan(environment, tool.name, None).policies, environment.guard
+        policies = [policy for policy in judging if policy.name != without and policy is not guard]
         questions = [await _foresee(ask_policy(policy, tool, params, context, by_policy), tool) for policy in policies]
         reached = None
         if tool.name in FILE_TOOLS:

@@ -249,6 +249,8 @@ class RunOptions:
         retries: how often the library of the provider repeats a request that fails for a reason that may pass, such as
             429, 5xx or no connection; its own number without. No call is repeated by it.
         fallback_model: is asked where the model of an agent fails at a request, after its retries.
+        on_abort: `"undo"` undoes the calls of a run that ends with an error or is cancelled, as far as they can be
+            (`handrail.undo.on_abort`). The session must be stored; the calls of agents that it called stay.
         check_names: whether Handrail reports conflicts of tool names, with every origin; without, PydanticAI ends the
             run at the first.
 
@@ -277,9 +279,14 @@ class RunOptions:
     stream: bool = True
     retries: int | None = None
     fallback_model: Model | str | None = None
+    on_abort: Literal["undo"] | None = None
     check_names: bool = True
 
     def __post_init__(self) -> None:
+        if self.on_abort not in (None, "undo"):
+            raise ValueError(f"on_abort is {self.on_abort!r}; it is 'undo', or None")
+        if self.on_abort is not None and (self.session is None or self.session.store is None):
+            raise ValueError("on_abort='undo' needs a session in a store: Session.open(store, session_id)")
         if self.mode not in ("ask", "approve-all", "deny-all"):
             raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
         for name, model in (("model", self.model), ("fallback_model", self.fallback_model)):

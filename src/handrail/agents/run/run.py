@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -230,7 +230,8 @@ class AgentRun(CurrentRun):
             unknown: Mapping[str, str] = {}
             try:
                 with self.activate(), self._listening():
-                    result = await self._run(input, conversation, spent, output_type)
+                    async with self._undoing():
+                        result = await self._run(input, conversation, spent, output_type)
                 unknown = await self._unknown_effects()
             except BaseException as error:
                 if isinstance(error, Exception):
@@ -241,6 +242,14 @@ class AgentRun(CurrentRun):
         # After the stack has been closed, so that a listener sees an answer only when nothing is open any more.
         self._notify_end(result.status, str(result.output), result.usage, unknown)
         return result
+
+    def _undoing(self) -> AbstractAsyncContextManager[None]:
+        # The calls of agents that it has called are those of their sessions, and stay.
+        if self.tree.options.on_abort is None or len(self.path) > 1:
+            return nullcontext()
+        from handrail.undo import on_abort  # noqa: PLC0415
+
+        return on_abort(self.executors.foreign, own=self.executors.own_executors)
 
     def _notify_end(self, status: Status, output: str, usage: TokenUsage, unknown: Mapping[str, str]) -> None:
         self.tree.notify(RunEnded(self.path, status, output, usage, self.session.session_id, unknown))

@@ -44,6 +44,7 @@ from handrail.filesystem import CommitRecordStore, HostFilesystem
 from handrail.filesystem.host.recovery import default_journal_folder
 from handrail.redaction import redacted_logger
 from handrail.runtime import EffectLedger
+from handrail.runtime.environment import find_guard
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import describe_error
 from handrail.serde import canonical_json
@@ -187,7 +188,7 @@ class RunGroup:
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder; see `CurrentRun.filesystem`."""
         # Two names of one folder are one filesystem: a second one would find the folder locked by the first.
-        where = folder.resolve()
+        where, guard = folder.resolve(), find_guard(self.session)
         with self._opening:
             if where in self._files:
                 return self._files[where]
@@ -201,7 +202,8 @@ class RunGroup:
                     )
             store = self.session.store
             decides = store if isinstance(store, CommitRecordStore) else None
-            files = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.use(where, decides))
+            place, journal = (where, None) if guard is None else guard.workplace(where)
+            files = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.use(place, decides, journal))
             return files
 
     def notify(self, event: RunEvent) -> None:
@@ -250,10 +252,13 @@ class OpenFolders:
         self._users: Counter[Path] = Counter()
 
     @contextmanager
-    def use(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
+    def use(
+        self, folder: Path, store: CommitRecordStore | None, journal: Path | None = None
+    ) -> Generator[HostFilesystem]:
         """The filesystem over a folder, given without links, for the time of the block.
 
-        `store` decides whether calls were committed: that of the run's session, or `None` in memory.
+        `store` decides whether calls were committed: that of the run's session, or `None` in memory. `journal` is where
+        its journal is, if not in the usual place.
 
         Raises:
             AgentError: another run uses the folder with another store object; or its journal would lie in it.
@@ -261,8 +266,9 @@ class OpenFolders:
         lock = self._locks.setdefault(folder, threading.Lock())
         with lock:
             if folder not in self._open:
-                _check_journal(folder)
-                self._open[folder] = HostFilesystem(folder, store=store, wait=_AT_ONCE), store
+                if journal is None:
+                    _check_journal(folder)
+                self._open[folder] = HostFilesystem(folder, store=store, journal=journal, wait=_AT_ONCE), store
             filesystem, other_store = self._open[folder]
             # By identity: commits are read from the store object that the journal was opened with.
             if other_store is not store:

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Group, Parameter, validators
 
-from handrail.cli.options import A_FILE, A_FOLDER, COUNT, EXAMPLES, FILLED, IN_GROUP
+from handrail.cli.options import A_FILE, A_FOLDER, COUNT, EXAMPLES, FILLED, IN_GROUP, Yes
 from handrail.cli.screen import Screen
 from handrail.errors import AgentError
 from handrail.operations import need_extra
@@ -42,6 +43,8 @@ class RunChoices:
         store: the URL of the store, as it was typed.
         session: The session to resume, or to start. By default a new one is started.
         format: `text` for people; `json` for programs: an event a line, and nothing else.
+        plan: Rehearse the run on copies, and write its plan to this file; nothing else is changed. `handrail apply`
+            executes exactly that.
     """
 
     model: Annotated[str | None, FILLED, Parameter(metavar="NAME")] = None
@@ -65,6 +68,7 @@ class RunChoices:
     ] = None
     session: Annotated[str | None, FILLED, Parameter(metavar="ID", group=IN_GROUP)] = None
     format: Annotated[Literal["text", "json"], Parameter(group=IN_GROUP)] = "text"
+    plan: Annotated[Path | None, Parameter(metavar="FILE")] = None
 
     @property
     def as_json(self) -> bool:
@@ -93,6 +97,9 @@ def imports_unsearched() -> Generator[None]:
 AgentPath = Annotated[Path, A_FILE, Parameter(metavar="AGENT_FILE")]
 """Which agent."""
 
+PlanStore = Annotated[str | None, FILLED, Parameter(metavar="URL")]
+"""The store of a plan that was made without one."""
+
 # The files of a new agent, in which `NAME` stands for its name, with `.txt` behind the name of each.
 _TEMPLATE = Path(__file__).parent / "template"
 
@@ -115,7 +122,33 @@ def run_agent(agent_file: AgentPath, input: str | None = None, /, *, choices: Ru
     with imports_unsearched():
         from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been checked
 
+        if choices.plan is not None:
+            from handrail.cli.agents.plan import write_plan  # noqa: PLC0415 - as above
+
+            return execute_run(agent_file, input, choices, rehearse=partial(write_plan, choices.plan))
     return execute_run(agent_file, input, choices)
+
+
+def apply_plan_file(
+    plan_file: Annotated[Path, A_FILE, Parameter(metavar="PLAN")], /, *, yes: Yes = False, store: PlanStore = None
+) -> int:
+    """Execute exactly the plan that handrail run --plan has written, once it is approved.
+
+    It is refused if anything has changed since: session, files, agent, rules or model. It stops at the first call or
+    result that differs.
+
+    Example: `handrail apply plan.json`
+
+    Args:
+        plan_file: The plan, such as plan.json.
+        yes: Do not ask. Needed without a terminal.
+        store: The URL of the store, if the plan does not name one.
+    """
+    need_extra()
+    with imports_unsearched():
+        from handrail.cli.agents.plan import execute_plan  # noqa: PLC0415 - as above
+
+    return execute_plan(plan_file, store, Screen(), yes=yes)
 
 
 def check_agent(

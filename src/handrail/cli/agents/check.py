@@ -17,9 +17,10 @@ from typing import Any
 from cyclopts import CycloptsError
 
 from handrail.adapters.strict_schemas import RULES, strict_faults
-from handrail.agents.agent import Inspection, LoadedAgent, ToolReport, taint_remarks
+from handrail.agents.agent import LoadedAgent
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
+from handrail.agents.inspection import Inspection, ToolReport, taint_remarks
 from handrail.agents.project import Project, agent_problems, reachable_agents
 from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.interface import RunOptions

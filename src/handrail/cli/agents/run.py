@@ -108,19 +108,32 @@ class PreparedRun(NamedTuple):
         )
 
 
-def execute_run(agent_file: Path, prompt: str | None, choices: RunChoices) -> int:
-    """Runs an agent, and returns the exit code."""
+def set_up_process() -> None:
+    """Has PydanticAI print nothing, and takes empty keys out of the environment."""
     pydantic_ai.BANNER_ENABLED = False
     unset_empty_keys()
+
+
+def execute_run(
+    agent_file: Path,
+    prompt: str | None,
+    choices: RunChoices,
+    *,
+    rehearse: Callable[[PreparedRun, Screen], int] | None = None,
+) -> int:
+    """Runs an agent, or rehearses the run, and returns the exit code."""
+    set_up_process()
     screen = Screen()
     # Standard output is only for the answer: what modules, factories and tools print goes to standard error.
     with redirect_stdout(sys.stderr):
         try:
-            run = _prepared(agent_file, prompt, choices)
+            run = prepare_run(agent_file, prompt, choices)
         except (AgentError, DocumentError, ScriptError) as error:
             print_problems(screen, flatten_problems(error))
             # Nothing has run, so this is a fault of the command line or of the files that it names.
             return USAGE
+        if rehearse is not None:
+            return rehearse(run, screen)
         try:
             # Random, and 128 bits, so that two runs never share a session by accident.
             with opened_session(run.store, choices.session or uuid.uuid4().hex) as session:
@@ -129,7 +142,13 @@ def execute_run(agent_file: Path, prompt: str | None, choices: RunChoices) -> in
             return failed.code if isinstance(failed.code, int) else FAILED
 
 
-def _prepared(agent_file: Path, prompt: str | None, choices: RunChoices) -> PreparedRun:
+def prepare_run(agent_file: Path, prompt: str | None, choices: RunChoices) -> PreparedRun:
+    """A run as its command says; the input is read from standard input if it is not given.
+
+    Raises:
+        CycloptsError: the options do not fit.
+        AgentError: the agent cannot be loaded. A `DocumentError` or `ScriptError` for a file that it names.
+    """
     # A process without standard input has None there.
     text = read_prompt(prompt, cast("TextIO | None", sys.stdin))
     if text is None and choices.session is None:

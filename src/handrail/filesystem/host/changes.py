@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
@@ -50,15 +50,19 @@ from handrail.filesystem.host.journal import (
     FileIdentity,
     JournalFile,
     JournalHeader,
+    UndoRecord,
+    file_identity,
     file_kind,
     temporary_name,
 )
-from handrail.filesystem.host.recovery import TreeRestorer, WholeTree, drop_commit_record
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
+from handrail.filesystem.host.recovery import TreeRestorer, drop_commit_record
+from handrail.filesystem.host.undo_history import UndoHistory, look_for_undo
+from handrail.filesystem.paths import ROOT, changed_since_call, undo_not_kept
+from handrail.filesystem.undo_journal import LOST, SavedTree, Snapshot, UndoJournal
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.changes import MOST_COMPARED_BYTES, CallChange, FileContent, file_change
+from handrail.transaction.undoing import UndoImage
 from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.waiting import check_blocking
 
@@ -74,22 +78,27 @@ class HostChanges:
         lock: guards the tree, within this process, and its state here.
         store: decides whether the calls that changed something are committed; `None` without a store.
         synced: whether changes also survive a power failure, not only the death of the process.
+        history: the committed calls that can be undone, and the whole tree.
     """
 
-    __slots__ = ("_call", "_fault", "_journal", "_pid", "_undo", "_whole", "images", "lock", "root", "store", "synced")
+    __slots__ = (
+        *("_call", "_fault", "_journal", "_pid", "_tree_now", "_undo"),
+        *("history", "images", "lock", "root", "store", "synced"),
+    )
 
-    def __init__(self, tree: WholeTree, store: CommitRecordStore | None, *, synced: bool) -> None:
+    def __init__(self, history: UndoHistory, store: CommitRecordStore | None, *, synced: bool) -> None:
         self.lock: threading.RLock = threading.RLock()
-        self.root: Root = tree.root
-        self.images: BeforeImages = tree.images
+        self.root: Root = history.tree.root
+        self.images: BeforeImages = history.tree.images
         self.store: CommitRecordStore | None = store
         self.synced: bool = synced
-        self._whole = tree
+        self.history: UndoHistory = history
         self._pid = self.images.disk.process()
         self._undo = UndoJournal[BeforeImage]()
         self._journal: JournalFile | None = None
         self._call: Transaction | None = None
         self._fault: BaseException | None = None
+        self._tree_now = ""  # the whole tree as this call has left it, if that is known without reading it
 
     @property
     def is_open(self) -> bool:
@@ -151,6 +160,7 @@ class HostChanges:
     def about_to_change(self, paths: Iterable[str], *, stay: Collection[str] = ()) -> None:
         """Takes the images of paths without links, durably; files in `stay` stay in the tree."""
         reached("journal-before-image")
+        self._tree_now = ""
         journal = self._open_journal()
         images = {path: self._image(path, stays=path in stay) for path in paths}
         # The journal on disk serves only the beginning of the transaction, so a path that it has is not recorded again.
@@ -162,17 +172,19 @@ class HostChanges:
             self._undo.record(path, image)
         reached("journal-after-image")
 
-    def keep_tree(self) -> None:
+    def keep_tree(self) -> SavedTree:
         """Saves the whole tree, and record it durably."""
         reached("journal-before-image")
+        self._tree_now = ""
         is_first = self._journal is None or self._journal.records.tree is None
-        tree = self._whole.save(synced=self.synced, is_first=is_first)
+        tree = self.history.tree.save(synced=self.synced, is_first=is_first)
         journal = self._open_journal()
         if is_first:
             # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
             journal.record_tree_id(tree, self._header())
         self._undo.record_tree(tree)
         reached("journal-after-image")
+        return tree
 
     def expect(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
         """Records what will be at paths, so that a rollback recognises it."""
@@ -209,6 +221,63 @@ class HostChanges:
                 return self._read(name, folder, status.st_size)
             return _link(self.images.disk.target(name, at=folder)) if kind == "symlink" else f"a {kind}"
         return None
+
+    def keep_undo(self, call: str) -> str | None:
+        """Keeps what the call that is open has changed, once it is committed; see `KeepsUndo`."""
+        journal = self._journal
+        if journal is None or journal.records.header is None:
+            return None
+        if not self.history.is_on:
+            return "-HostFilesystem"
+        records, after = journal.records, dict[str, UndoImage]()
+        for path, image in records.images.items():
+            # Below a tree all count: a program may have changed what the call has changed back.
+            if records.tree is not None or file_identity(self.root.look(path)) != image.mark:
+                after[path] = self.look(path)
+        # Synced with all that the program has written, at the commit.
+        tree = records.tree
+        now = self._tree_now or ("" if tree is None else self.history.tree.save(synced=False, is_first=False).id)
+        trees = None if tree is None else (tree.id, now)
+        if not after and (trees is None or trees[0] == trees[1]):
+            return None
+        records.undo = UndoRecord(call, after, trees)
+        return journal.journal_id
+
+    def look(self, path: str) -> UndoImage:
+        """What is at a path now."""
+        return look_for_undo(self.root, self.images.disk, path)
+
+    def describe_undo(self, undo_id: str, path: str) -> CallChange:
+        """The change that undo would make at a path; see `KeepsUndo`."""
+        records, changes = self.history.records(undo_id), self.history.changes(undo_id) or ()
+        before = next((change.before for change in changes if change.path == path), None)
+        if records is None or before is None:
+            raise undo_not_kept(undo_id)
+        image = records.images.get(path)
+        content = self._content_of_tree(before) if image is None else self._content_before(image)
+        return file_change(path, self._content_now(path), content)
+
+    def _content_of_tree(self, before: UndoImage) -> FileContent:
+        if before.kind not in {"file", "symlink"}:
+            return None if before.kind == "nothing" else f"a {before.kind}"
+        content = self.history.tree.shadow.content(before.content)
+        return _link(content) if before.kind == "symlink" and isinstance(content, bytes) else content
+
+    def undo(self, undo_id: str) -> None:
+        """Restores what was there before the changes of a call, and nothing else; see `KeepsUndo`."""
+        if (records := self.history.records(undo_id)) is None or (record := records.undo) is None:
+            raise undo_not_kept(undo_id)
+        with self.operation("undo a call", ROOT):
+            for path, image in record.after.items():
+                if self.look(path) != image:
+                    raise changed_since_call(path)
+            if record.trees is not None:
+                merged = self.history.tree.shadow.revert(*record.trees, self.keep_tree().id)
+                self.history.tree.restore(SavedTree(merged), self._open_journal())
+                self._tree_now = merged
+            if before := records.undo_images:
+                self.about_to_change(before)
+                self._restorer(before, shared=False, by_hand=True).run()
 
     def _read(self, name: bytes, folder: int, size: int) -> FileContent:
         content = read_file(name, at=folder, most_bytes=MOST_COMPARED_BYTES) if size <= MOST_COMPARED_BYTES else None
@@ -258,7 +327,7 @@ class HostChanges:
             try:
                 with self._blocking_faults():
                     reached("journal-before-discard")
-                    journal_id = self._settle()
+                    journal_id = self._settle(committed=True)
             except FilesystemError:
                 _LOGGER.exception("the journal of a committed call could not be removed")
             finally:
@@ -275,7 +344,7 @@ class HostChanges:
                     with self._blocking_faults():
                         self._check_process()
                         self._sync(self._open_journal())
-                        journal_id = self._settle()
+                        journal_id = self._settle(committed=False)
             finally:
                 self._abandon()
         self._drop_record(journal_id)
@@ -291,12 +360,12 @@ class HostChanges:
             msg = "this filesystem was opened before the process was forked. Open one in the process that uses it."
             raise FilesystemError(msg, path=ROOT)
 
-    def _settle(self) -> str | None:
+    def _settle(self, *, committed: bool) -> str | None:
         journal = self._open_journal()
         # Also after a rollback: the commit may have failed after `write`. Deleting an id that the store does not have
         # is not an error.
         is_in_store = self.store is not None and journal.records.prepared
-        self._discard(keep_record=is_in_store)
+        self._discard(keep_record=is_in_store, committed=committed)
         reached("journal-after-discard")
         return journal.journal_id if is_in_store else None
 
@@ -318,20 +387,25 @@ class HostChanges:
             if journal.records.tree is None or (by_hand and self._undo.lacks_tree()):
                 self.keep_tree()
             self._undo.record_tree(LOST)  # a rollback does not preserve snapshots taken in what it undoes
-            self._whole.restore(tree, journal)
+            self.history.tree.restore(tree, journal)
         # Restoring changes paths too, and may be interrupted: the journal must be able to restore them first.
         lacking = [path for path in images if journal.records.lacks(path) or self._undo.lacks(path)]
         if lacking:
             self.about_to_change(lacking)
-        TreeRestorer(
-            root=self.root, images=self.images, journal=journal, before=images, shared=shared, by_hand=by_hand
-        ).run()
+        self._restorer(images, shared=shared, by_hand=by_hand).run()
         self._undo.record_restore(snapshot)
+
+    def _restorer(self, before: Mapping[str, BeforeImage], *, shared: bool, by_hand: bool) -> TreeRestorer:
+        journal = self._open_journal()
+        return TreeRestorer(
+            root=self.root, images=self.images, journal=journal, before=before, shared=shared, by_hand=by_hand
+        )
 
     def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:
             with self.root.entry(path) as (folder, name):
-                return self.images.take(name, at=folder, synced=self.synced, stays=stays)
+                journal_id = self._open_journal().journal_id
+                return self.images.take(name, journal_id, at=folder, synced=self.synced, stays=stays)
         except (FileNotFoundError, NotADirectoryError):
             return NO_BEFORE_IMAGE  # its folder will be made in the same operation
 
@@ -349,16 +423,21 @@ class HostChanges:
 
     def _detach_journal(self) -> JournalFile:
         journal = self._open_journal()
-        self._journal = self._call = None
+        self._journal, self._call, self._tree_now = None, None, ""
         return journal
 
     def _abandon(self) -> None:
         if self._journal is not None:
             self._detach_journal().close()
 
-    def _discard(self, *, keep_record: bool) -> None:
+    def _discard(self, *, keep_record: bool, committed: bool = False) -> None:
         if self._journal is not None:
-            self._detach_journal().discard(keep_record=keep_record)
+            journal = self._detach_journal()
+            journal.discard(keep_record=keep_record, committed=committed)
+            if committed and journal.records.undo is not None:
+                self.history.add(journal)
+            # Its contents can be removed at once.
+            del journal
         self.images.sweep()
 
     def _header(self) -> JournalHeader:
@@ -368,7 +447,7 @@ class HostChanges:
 
     def _sync(self, journal: JournalFile) -> None:
         if self.synced and journal.records.tree is not None:
-            self._whole.sync()
+            self.history.tree.sync()
         elif self.synced:
             self.root.sync_folders(journal.records.images)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from datetime import timedelta
@@ -28,6 +28,7 @@ from handrail.filesystem.host.recovery import (
     default_journal_folder,
     recover,
 )
+from handrail.filesystem.host.undo_history import UndoHistory
 from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
 from handrail.filesystem.paths import ROOT, below_root, normalise_on_disk
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, hash_content
@@ -37,6 +38,7 @@ from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.process import require_posix
 from handrail.transaction import Transaction, check_write, current, in_call, is_rolling_back
 from handrail.transaction.changes import MOST_CHANGES, CallChange
+from handrail.transaction.undoing import UndoChange, UndoImage
 from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.turns import Turn
 from handrail.waiting import check_blocking
@@ -80,6 +82,7 @@ class HostFilesystem:
         durability: Literal["full", "normal"] = "full",
         git: str = "git",
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
+        undo: bool = True,
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
     ) -> None:
@@ -96,7 +99,8 @@ class HostFilesystem:
             durability: `"full"` survives a power failure, `"normal"` only the death of the process.
             git: the name or path of the git command, which `keep_tree` needs.
             max_untracked_bytes: the size above which `keep_tree` refuses a file; see `ShadowRepository`.
-            clock: measures the waiting.
+            undo: whether what calls of stored sessions change is kept, so that they can be undone later.
+            clock: measures the waiting, and how long that is kept.
             disk: the operating system.
 
         Raises:
@@ -128,18 +132,18 @@ class HostFilesystem:
         try:
             self._folder.check_owner(self._root.path)
             self._folder.acquire(self._root.descriptor, wait, clock)
-            shadow = ShadowRepository(
-                self._root.path, self._folder.path / GIT_DIR, max_untracked_bytes=max_untracked_bytes, git=git
-            )
+            place, git_dir = self._root.path, self._folder.path / GIT_DIR
+            shadow = ShadowRepository(place, git_dir, max_untracked_bytes=max_untracked_bytes, git=git)
             tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
                 # Under both locks: programs of a process that is alive must not be ended, nor its journal rolled back.
                 recover(tree, self._folder, store)
+                undo_history = UndoHistory(self._folder, tree, clock, is_on=undo)
+                self._changes = HostChanges(undo_history, store, synced=durability != "normal")
         except BaseException:
             self._finalizer()
             raise
-        self._changes = HostChanges(tree, store, synced=durability != "normal")
         self._view = TreeReader(self._root, self._disk, path_filter)
 
     restore_waits = True
@@ -334,6 +338,38 @@ class HostFilesystem:
             if not is_rolling_back():
                 self._usable()
             self._changes.restore(snapshot)
+
+    def keep_undo(self, snapshot: object, call: str, /) -> str | None:  # noqa: ARG002 - the journal began with it
+        """Keeps what the open call has changed; see `KeepsUndo`. Paths are of the root, whatever a filter hides."""
+        with self._changes.lock, translate_os_errors("keep what undo needs", ROOT):
+            return self._changes.keep_undo(call)
+
+    def undo_changes(self, undo_id: str, /) -> Sequence[UndoChange] | None:
+        """What a call has changed; see `KeepsUndo`."""
+        with self._looking(ROOT):
+            return self._changes.history.changes(undo_id)
+
+    def present_images(self, paths: Iterable[str], /) -> Mapping[str, UndoImage]:
+        """What is at paths without links now; see `KeepsUndo`."""
+        with self._looking(ROOT):
+            return {path: self._changes.look(path) for path in paths}
+
+    def describe_undo(self, undo_id: str, path: str, /) -> CallChange:
+        """The change that undo would make at a path; see `KeepsUndo`."""
+        with self._looking(ROOT):
+            return self._changes.describe_undo(undo_id, path)
+
+    def undo(self, undo_id: str, /) -> None:
+        """Restores what was there before the changes of a call; see `KeepsUndo`.
+
+        Raises:
+            PathConflictError: something has been changed since the call. Nothing has been changed.
+            SnapshotError: what is needed is not kept, or no longer. Nothing has been changed.
+            FilesystemError: the disk or git fails. Nothing has been changed.
+            ModelVisibleError: the call may not write; see `check_write`.
+        """
+        with self._changing("undo a call", ROOT):
+            self._changes.undo(undo_id)
 
     def close(self) -> None:
         """Releases the root; idempotent. Closing a filtered filesystem does nothing: close its origin.

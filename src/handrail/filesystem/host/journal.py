@@ -19,7 +19,8 @@ A journal is two files in the journal's folder, named after its id.
     lines are lost, a rollback sets aside more: an entry that is neither the image nor marked counts as made by another
     process. A marked path without an image proves that records are lost.
 
-Removing `journal-ID` commits a transaction that no store decides about.
+Removing `journal-ID` commits a transaction that no store decides about. The journal of a committed call that may be
+undone later becomes `undo-ID`, and the contents of its images stay; see `handrail.filesystem.host.undo_history`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from handrail.errors import JournalError
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.paths import ROOT, to_bytes, to_text
 from handrail.filesystem.undo_journal import SavedTree
+from handrail.transaction.undoing import UndoImage
 
 VERSION = 1
 """The version of the format."""
@@ -109,17 +111,22 @@ class BeforeImages:
 
     A content is needed as long as its image is referenced. Unreferenced contents are removed by `sweep`, and not when
     the last reference goes, because that may be at any moment in any thread.
+
+    Attributes:
+        undo_contents: the names of contents that undo needs, which stay whether or not they are referenced. None of
+            them is also a file of the tree.
     """
 
-    __slots__ = ("_count", "_dropped", "disk", "folder")
+    __slots__ = ("_count", "_dropped", "disk", "folder", "undo_contents")
 
     def __init__(self, folder: int, disk: Disk) -> None:
         self.folder: int = folder
         self.disk: Disk = disk
+        self.undo_contents: set[bytes] = set()
         self._count = 0
         self._dropped: deque[bytes] = deque()
 
-    def take(self, name: bytes, *, at: int, synced: bool, stays: bool = False) -> BeforeImage:
+    def take(self, name: bytes, journal_id: str, *, at: int, synced: bool, stays: bool = False) -> BeforeImage:
         """The image of the entry with a name; with `stays` its file stays in the tree, so it is copied."""
         status = self.disk.look(name, at=at)
         if status is None:
@@ -132,7 +139,8 @@ class BeforeImages:
         self._count += 1
         # A hard link has the size and time of the file, so this serves unless a copy is made.
         content_status = status
-        blob = _PREFIX + b"%d" % self._count
+        # Named after its journal: so the next opening knows which contents a journal that is kept for undo may need.
+        blob = _PREFIX + b"%s-%d" % (journal_id.encode(), self._count)
         try:
             # A linked content is safe from the filesystem itself, which never writes to a file in place: it makes a new
             # one beside the path and renames it.
@@ -160,7 +168,7 @@ class BeforeImages:
         """
         blob = image.blob.encode()
         # A copy has neither the owner nor the mode of the file, so it is never linked into the tree.
-        may_share = self._is_original(image)
+        may_share = blob not in self.undo_contents and self._is_original(image)
         if shared and may_share and self.disk.share(blob, name, at=self.folder, to=at):
             return
         try:
@@ -214,7 +222,8 @@ class BeforeImages:
     def separate(self) -> None:
         """Copies the contents that are also files of the tree, where a program could write to them."""
         for name in self.disk.names(self.folder):
-            status = self.disk.look(name, at=self.folder) if name.startswith(_PREFIX) else None
+            is_needed = name.startswith(_PREFIX) and name not in self.undo_contents
+            status = self.disk.look(name, at=self.folder) if is_needed else None
             if status is None or status.st_nlink == 1:
                 continue
             try:
@@ -233,7 +242,8 @@ class BeforeImages:
         """Removes the contents that are no longer referenced."""
         while self._dropped:
             # Taken from the queue only after the file is removed: after an error the next sweep tries again.
-            self.disk.discard(self._dropped[0], at=self.folder)
+            if self._dropped[0] not in self.undo_contents:
+                self.disk.discard(self._dropped[0], at=self.folder)
             self._dropped.popleft()
 
     def _is_original(self, image: BeforeImage) -> bool:
@@ -277,6 +287,20 @@ class JournalHeader(NamedTuple):
         return self.inode == inode and (None in {self.generation, generation} or self.generation == generation)
 
 
+class UndoRecord(NamedTuple):
+    """What a call has left, beside the images of what it began with.
+
+    Attributes:
+        call: its session and its id, for people.
+        after: what it has left at the paths of its images.
+        trees: the tree that it began with, and the one that it has left; `None` if none was saved.
+    """
+
+    call: str
+    after: Mapping[str, UndoImage]
+    trees: tuple[str, str] | None
+
+
 @dataclass(slots=True)
 class JournalRecords:
     """The content of a journal.
@@ -287,6 +311,7 @@ class JournalRecords:
         marks: for each path what the transaction has put there at any time.
         prepared: whether the journal is complete, so that a store may have decided.
         tree: the whole tree to restore before the images; `None` if there is none.
+        undo: what the call has left, if it may be undone once it is committed.
     """
 
     header: JournalHeader | None = None
@@ -294,6 +319,12 @@ class JournalRecords:
     marks: dict[str, set[FileIdentity]] = field(default_factory=dict[str, set[FileIdentity]])
     prepared: bool = False
     tree: SavedTree | None = None
+    undo: UndoRecord | None = None
+
+    @property
+    def undo_images(self) -> dict[str, BeforeImage]:
+        """The images that undo needs."""
+        return {} if self.undo is None else {path: self.images[path] for path in self.undo.after}
 
     def lacks(self, path: str) -> bool:
         """Returns whether a full rollback needs what is at a path now."""
@@ -346,21 +377,28 @@ class JournalFile:
         self._disk.write(self._files[1], bytes(lines))
 
     def prepare(self) -> None:
-        """Records that the journal is complete; idempotent."""
+        """Records that the journal is complete, and what the call has left if it may be undone; idempotent."""
         if not self.records.prepared:
-            self.append({"prepared": True})
+            self.append({"prepared": True, "undo": self.records.undo})
             self.records.prepared = True
 
-    def discard(self, *, keep_record: bool = False) -> None:
+    def discard(self, *, keep_record: bool = False, committed: bool = False) -> None:
         """Removes the journal, to commit or after a rollback; it may also be removed when this raises.
 
-        With `keep_record` a file `settled-ID` stays, for as long as a store has the id.
+        With `keep_record` a file `settled-ID` stays, for as long as a store has the id. The journal of a call that is
+        `committed` and may be undone becomes `undo-ID`.
         """
         journal, marks = _names(self.journal_id)
         try:
             # One operation on one name decides: before it the journal restores everything, after it nothing.
-            if keep_record:
-                self._disk.rename(journal, b"settled-" + self.journal_id.encode(), at=self._folder, to=self._folder)
+            record = f"settled-{self.journal_id}".encode()
+            if committed and self.records.undo is not None:
+                # First: after a crash in between, the next opening comes to the same end.
+                if keep_record:
+                    self._disk.close(self._disk.append_file(record, at=self._folder))
+                self._disk.rename(journal, f"undo-{self.journal_id}".encode(), at=self._folder, to=self._folder)
+            elif keep_record:
+                self._disk.rename(journal, record, at=self._folder, to=self._folder)
             else:
                 self._disk.discard(journal, at=self._folder)
             # Before the marks are removed: without them, the rollback of a journal that is still there would set aside
@@ -459,6 +497,9 @@ def _read_record(records: JournalRecords, record: dict[str, Any]) -> None:
         # Without the paths that it leaves out: a rollback reads them from the tree, and records no images.
         records.tree = SavedTree(bytes.fromhex(record["tree"]).hex())
     records.prepared |= record.get("prepared", False)
+    if record.get("undo") is not None:
+        call, after, trees = record["undo"]
+        records.undo = UndoRecord(call, {path: UndoImage(*image) for path, image in after.items()}, trees)
 
 
 def _damaged(journal_id: str, place: int, state: str) -> JournalError:

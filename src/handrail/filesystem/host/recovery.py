@@ -12,13 +12,15 @@ the record of a program, `program-CALL`                 processes with the call'
                                                         names those that cannot be killed, and nothing is restored
 a journal without a whole record                        nothing had been changed: it is discarded
 one that no store decides about, or not prepared        its tree and images are restored, then it is discarded
-a prepared one, and the store has its id                the call is committed: it is discarded, then its id deleted
+a prepared one, and the store has its id                the call is committed: it is discarded or kept for undo, then
+                                                        its id deleted
 a prepared one, and the store does not have its id      its tree and images are restored, then it is discarded
 a prepared one, and its store was not given             nothing; `JournalError` names the store to give
 one of another root that was at the same path           nothing; `JournalError` explains how to discard it
 the same, with a tree, and the root is empty            its tree and images are restored there
 a damaged one, or one whose contents are damaged        nothing; `JournalError` explains how to discard it
 the file that records that a journal was discarded      the store deletes the id, if it was given
+a journal that is kept for undo                         nothing, until it is too old (`undo_history`)
 ======================================================  ===========================================================
 
 If the process dies meanwhile, the journal is unchanged and the next opening continues.
@@ -141,7 +143,7 @@ class JournalFolder:
             (self.path / "root").write_bytes(os.fsencode(root))
 
     def ids(self, kind: str) -> list[str]:
-        """The ids of the files of a kind: `journal` or `keep_record`."""
+        """The ids of the files of a kind: `journal`, `settled`, `undo` or `program`."""
         names = sorted(self._disk.names(self.descriptor))
         return [os.fsdecode(name).partition("-")[2] for name in names if name.startswith(f"{kind}-".encode())]
 
@@ -155,11 +157,15 @@ class JournalFolder:
         finally:
             self._disk.close(descriptor)
 
-    def clean(self) -> None:
-        """Removes the contents and marks that no journal needs; called when no journal exists."""
-        for name in self._disk.names(self.descriptor):
-            if name.startswith((b"image-", b"marks-")):
+    def clean(self) -> set[bytes]:
+        """Removes what no journal needs, when none is left but those kept for undo; returns the contents of these."""
+        undo_ids = {undo_id.encode() for undo_id in self.ids("undo")}
+        names = [name for name in self._disk.names(self.descriptor) if name.startswith((b"image-", b"marks-"))]
+        contents = {name for name in names if name.startswith(b"image-") and name.split(b"-")[1] in undo_ids}
+        for name in names:
+            if name not in contents:
                 self._disk.discard(name, at=self.descriptor)
+        return contents
 
     def close(self, root: int, *, is_owner: bool) -> None:
         """Releases folder and root; a forked process does not own the locks and does not release them."""
@@ -268,13 +274,13 @@ GIT_DIR = "tree.git"
 class WholeTree:
     """Saves the tree below a root in a shadow repository, and restores it."""
 
-    __slots__ = ("_left_out", "_shadow", "_synced", "images", "root")
+    __slots__ = ("_left_out", "_newest", "_synced", "images", "root", "shadow")
 
     def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
         self.root: Root = root
         self.images: BeforeImages = images
-        self._shadow = shadow
-        self._synced = ""
+        self.shadow: ShadowRepository = shadow
+        self._newest = self._synced = ""
         self._left_out: frozenset[str] = frozenset()
 
     def save(self, *, synced: bool, is_first: bool) -> SavedTree:
@@ -283,12 +289,11 @@ class WholeTree:
         self.images.separate()
         # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
         # does not restore, also after a program has changed the rules.
-        snapshot = self._shadow.snapshot(frozenset() if is_first else self._left_out)
-        self._left_out = snapshot.left_out
+        snapshot = self.shadow.snapshot(frozenset() if is_first else self._left_out)
+        self._left_out, self._newest = snapshot.left_out, snapshot.id
         # Syncing the whole disk is slow, and the same tree has been synced already.
         if synced and snapshot.id != self._synced:
             self.sync()
-            self._synced = snapshot.id
         return snapshot._replace(left_out=spell_paths(snapshot.left_out))
 
     def restore(self, tree: SavedTree, journal: JournalFile) -> None:
@@ -296,7 +301,7 @@ class WholeTree:
         check_blocking("restoring the whole tree")
         self.images.separate()
         try:
-            left_out = self._shadow.restore(tree.id)
+            left_out = self.shadow.restore(tree.id)
         except SnapshotError as error:
             msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
             raise JournalError(msg, path=ROOT) from error
@@ -307,8 +312,9 @@ class WholeTree:
         journal.mark([(path, file_identity(self.root.look(path))) for path in changed if saved_tree.covers(path)])
 
     def sync(self) -> None:
-        """Syncs everything that a program may have written."""
+        """Syncs everything that a program may have written, and the newest tree."""
         self.images.disk.sync_all()
+        self._synced = self._newest
 
 
 def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
@@ -325,7 +331,7 @@ def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | N
     for journal_id in folder.ids("settled"):
         if store is not None:
             drop_commit_record(journal_id, store, tree.images)
-    folder.clean()
+    tree.images.undo_contents |= folder.clean()
 
 
 def _settle_journal(journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
@@ -347,7 +353,7 @@ def _settle_journal(journal_id: str, tree: WholeTree, folder: JournalFolder, sto
                 _refuse_damaged(journal, tree.images)
                 _undo(journal, tree)
         reached("journal-before-discard")
-        journal.discard(keep_record=was_committed)
+        journal.discard(keep_record=was_committed, committed=was_committed)
         reached("journal-after-discard")
     finally:
         journal.close()

@@ -25,6 +25,8 @@ from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem.paths import GIT_FOLDER, ROOT
 from handrail.waiting import check_blocking
 
+_AHEAD = 256  # a pipe holds their names, so that git and its reader never wait for each other
+
 CHUNK = 1 << 20
 """Bytes of a file that are in memory at once."""
 
@@ -84,7 +86,8 @@ class ObjectReader:
 
     def tree(self, id: str) -> bytes | None:
         """The content of a tree object, or `None` if there is no tree of this id."""
-        kind, size = self._ask(id)
+        self._ask(id)
+        kind, size = self._answer()
         content = self._pipes.stdout.read(size)
         # Git ends each content with a line feed; left unread, it would be taken for the next answer.
         self._pipes.stdout.read(1 if kind else 0)
@@ -92,7 +95,18 @@ class ObjectReader:
 
     def blob(self, id: str) -> Iterator[bytes]:
         """The content of a blob, in pieces, all to be consumed; `JournalError` if no blob has this id."""
-        kind, remaining = self._ask(id)
+        return next(self.blobs([id]))
+
+    def blobs(self, ids: Sequence[str]) -> Iterator[Iterator[bytes]]:
+        """The contents of blobs, each as by `blob`; git is asked for some ahead."""
+        for start in range(0, len(ids), _AHEAD):
+            some = ids[start : start + _AHEAD]
+            self._ask(*some)
+            for blob_id in some:
+                yield self._blob(blob_id)
+
+    def _blob(self, id: str) -> Iterator[bytes]:
+        kind, remaining = self._answer()
         if kind != b"blob":
             raise objects_missing([id])
         while remaining:
@@ -102,13 +116,15 @@ class ObjectReader:
             yield chunk
         self._pipes.stdout.read(1)
 
-    def _ask(self, id: str) -> tuple[bytes, int]:
+    def _ask(self, *ids: str) -> None:
         try:
-            self._pipes.stdin.write(id.encode() + b"\n")
+            self._pipes.stdin.write("".join(f"{object_id}\n" for object_id in ids).encode())
             # Unflushed, the question would not reach git, and reading the answer would wait forever.
             self._pipes.stdin.flush()
         except BrokenPipeError as error:
             raise _ended_early() from error
+
+    def _answer(self) -> tuple[bytes, int]:
         answer = self._pipes.stdout.readline().split()
         if not answer:
             raise _ended_early()

@@ -29,11 +29,12 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, SnapshotError
 from handrail.filesystem.paths import ROOT, join
+from handrail.filesystem.shadow.differences import TreeDifference, compare_trees, revert_tree
 from handrail.filesystem.shadow.git import (
     UNREAD,
     Git,
@@ -62,6 +63,7 @@ from handrail.filesystem.shadow.tree import (
 )
 from handrail.filesystem.undo_journal import SavedTree
 from handrail.process import protected_paths
+from handrail.transaction.changes import MOST_COMPARED_BYTES, FileContent
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
@@ -101,6 +103,7 @@ class ShadowRepository:
         self._last_scan: Folder | None = None
         self._left_out = NO_NAMES
         self._newest = UNREAD
+        self._checkout_ids: dict[str, str] = {}  # by path the contents that the last restore has made
 
     def snapshot(self, left_out: frozenset[str] = NO_NAMES) -> SavedTree:
         """Saves the tree as it is, without the paths `left_out`: the same id for the same tree.
@@ -114,13 +117,9 @@ class ShadowRepository:
         with self._prepared(), disk_at(self.root, TreeScan()) as disk:
             folder, left_out = self._store_tree(disk, left_out)
             if (folder, left_out) != (self._last_scan, self._left_out):
-                above = Folder(0, folders={ABOVE: folder})
-                if left_out:
-                    blob_id = self._git.store_bytes(dump_left_out(left_out))
-                    above.leaves[LEFT_OUT] = TreeFile(stat.S_IFREG, blob_id, UNSETTLED)
-                self._git.store_trees(identify(above))
+                newest = self._store_root(folder, left_out)
                 # Only now: the next scan relies on git having everything that `_last_scan` names.
-                self._last_scan, self._left_out, self._newest = folder, left_out, above.id
+                self._last_scan, self._left_out, self._newest = folder, left_out, newest
             return SavedTree(self._newest, left_out)
 
     def restore(self, snapshot: str) -> frozenset[str]:
@@ -153,8 +152,54 @@ class ShadowRepository:
                         except FilesystemError as failure:  # it must hide neither the error nor the other modes
                             error.add_note(str(failure))
                     raise
+                self._checkout_ids = {path: entry.id for path, entry in steps.leaves}
                 apply_checkout(steps, reader, disk)
         return left_out
+
+    def compare(self, before: str, after: str) -> dict[str, TreeDifference]:
+        """The entries that differ between two snapshots, by path, without what the second one leaves out.
+
+        Raises:
+            SnapshotError: one of them is not a snapshot of this repository.
+            JournalError: something of a snapshot has been lost.
+        """
+        with self._prepared(), self._git.read() as reader:
+            (old, _), (new, left_out) = read_snapshot(reader, before), read_snapshot(reader, after)
+            differences: dict[str, TreeDifference] = {}
+            compare_trees(reader, ROOT, TreeDifference(old, new), left_out, differences)
+            return differences
+
+    def revert(self, before: str, after: str, present: str) -> str:
+        """Stores what a snapshot would be without the changes between two others; returns its id.
+
+        Raises:
+            PathConflictError: what has been changed is not as the second one left it.
+            SnapshotError: one of them is not a snapshot of this repository.
+            JournalError: something of a snapshot has been lost.
+        """
+        with self._prepared(), self._git.read() as reader:
+            (old, _), (new, left_out) = read_snapshot(reader, before), read_snapshot(reader, after)
+            now, apart = read_snapshot(reader, present)
+            root = revert_tree(reader, ROOT, TreeDifference(old, new), now, left_out)
+            # The root of a snapshot is a folder.
+            return self._store_root(cast("Folder", root), apart)
+
+    def content(self, blob_id: str) -> FileContent:
+        """The content of a file or the target of a link, by its id; the size of one that is too long to be compared."""
+        with self._prepared():
+            size = self._git.sizes([blob_id]).get(blob_id, 0)
+            if size > MOST_COMPARED_BYTES:
+                return f"{size:,} bytes"
+            with self._git.read() as reader:
+                return b"".join(reader.blob(blob_id))
+
+    def _store_root(self, folder: Folder, left_out: frozenset[str]) -> str:
+        above = Folder(0, folders={ABOVE: folder})
+        if left_out:
+            blob_id = self._git.store_bytes(dump_left_out(left_out))
+            above.leaves[LEFT_OUT] = TreeFile(stat.S_IFREG, blob_id, UNSETTLED)
+        self._git.store_trees(identify(above))
+        return above.id
 
     def _store_tree(self, disk: DiskTree, left_out: frozenset[str]) -> tuple[Folder, frozenset[str]]:
         tracked = self._git.tracked(self.root)
@@ -180,8 +225,9 @@ class ShadowRepository:
         self._refuse_new(large)
         for item in small:
             # Often only the status has changed, and a digest in this process costs less than storing the content again.
-            if item.known_id != UNREAD and disk.read(item, file_digest) == item.known_id:
-                item.record_id(item.known_id, settled_before=settled_before)
+            known_ids = {item.known_id, self._checkout_ids.get(item.path, UNREAD)} - {UNREAD}
+            if known_ids and (blob_id := disk.read(item, file_digest)) in known_ids:
+                item.record_id(blob_id, settled_before=settled_before)
         # Also those whose digest has just differed: they are still unread.
         fresh = [item for item in small if item.leaf.id == UNREAD]
         if fresh:
@@ -300,8 +346,8 @@ def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) ->
 def _make(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
     for path in steps.folders:
         disk.make_folder(path)
-    for path, leaf in steps.leaves:
-        content = reader.blob(leaf.id)
+    contents = reader.blobs([leaf.id for _, leaf in steps.leaves])
+    for (path, leaf), content in zip(steps.leaves, contents, strict=True):
         if stat.S_ISLNK(leaf.mode):
             disk.make_link(path, b"".join(content))
         else:

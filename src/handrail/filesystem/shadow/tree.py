@@ -374,25 +374,22 @@ class DiskTree:
 
     def remove(self, path: str) -> None:
         """Removes what is at a path, if anything."""
-        with self._changing(path) as (parent, name), suppress(FileNotFoundError):
-            _remove_entry(name, at=parent)
+        with self._replacing(path):
+            pass
 
     def make_folder(self, path: str) -> None:
         """Makes an empty folder in place of what is at a path."""
-        self.remove(path)
-        with self._changing(path) as (parent, name):
+        with self._replacing(path) as (parent, name):
             os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
 
     def make_link(self, path: str, target: bytes) -> None:
         """Makes a link in place of what is at a path."""
-        self.remove(path)
-        with self._changing(path) as (parent, name):
+        with self._replacing(path) as (parent, name):
             os.symlink(target, os.fsencode(name), dir_fd=parent)
 
     def make_file(self, path: str, mode: int, content: Iterable[bytes]) -> None:
         """Makes a file in place of what is at a path."""
-        self.remove(path)
-        with self._changing(path) as (parent, name):
+        with self._replacing(path) as (parent, name):
             fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
             with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
                 file.writelines(content)
@@ -419,6 +416,13 @@ class DiskTree:
         after = "Restoring again continues"
         with translate_os_errors(f"restore {path!r}", path, after=after), self._parent(path) as place:
             yield place
+
+    @contextmanager
+    def _replacing(self, path: str) -> Generator[tuple[int, str]]:
+        with self._changing(path) as (parent, name):
+            with suppress(FileNotFoundError):
+                _remove_entry(name, at=parent)
+            yield parent, name
 
 
 def file_digest(source: BinaryIO, size: int) -> str:

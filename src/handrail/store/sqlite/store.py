@@ -24,6 +24,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -178,7 +179,8 @@ class SqliteDriver:
             cast("SqliteConnection", connection).close()  # of a call, with what the call left on it
             return
         try:
-            connection.rollback()
+            with suppress(sqlite3.ProgrammingError):  # it was closed meanwhile, and has rolled back
+                connection.rollback()
         finally:
             place, self._place = self._place, None
             self._lock.release()

@@ -24,6 +24,7 @@ from handrail.filesystem import HostFilesystem
 from handrail.programs import Program
 from handrail.prompt import External, ReadBeforeWritePolicy, Section, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.prompt.undo import FILES_ALONE
 from handrail.redaction import redacted_logger
 from handrail.resources import Binding
 from handrail.session import stored_as
@@ -204,6 +205,7 @@ def sandbox_tool(
         name=TOOL,
         # Without a network all effects are in the workspace, and are rolled back.
         effect=External(repeat_unknown="allow") if outside else "state",
+        undo=FILES_ALONE if outside else None,
         max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
         accepts_overrides=accepts_overrides,
     )

@@ -31,12 +31,19 @@ from handrail.contrib.tools.shell.rules import (
     match_command,
     parse_shell_rules,
 )
-from handrail.errors import EffectUncertain, FilesystemError, PromptValidationError, ToolValidationError
+from handrail.errors import (
+    DryRunEndedError,
+    EffectUncertain,
+    FilesystemError,
+    PromptValidationError,
+    ToolValidationError,
+)
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import below_root, normalise
 from handrail.programs import Program
 from handrail.prompt import External, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.prompt.undo import FILES_ALONE
 from handrail.redaction import redacted_logger
 from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
@@ -196,6 +203,8 @@ class ShellToolsSection(Section[None]):
             ),
             name="shell_run",
             effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
+            undo=FILES_ALONE if isinstance(self.folder, HostFilesystem) else None,
+            preview=shell.preview,
             max_result_chars=max(self.max_output_bytes, MIN_RESULT_CHARS),
             accepts_overrides=self.accepts_overrides,
         )
@@ -279,10 +288,21 @@ class ShellHandler:
         reach = ProgramReach.from_call(params, context, self.root)
         return await run_in_call("shell_run", context, lambda run: self._carry_out(params, reach, run))
 
-    def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
+    async def preview(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
+        """Runs a program that only reads, in a dry run; any other may act outside, so `DryRunEndedError`."""
+        reach = ProgramReach.from_call(params, context, self.root)
+        return await run_in_call("shell_run", context, lambda run: self._carry_out(params, reach, run, only_reads=True))
+
+    def _carry_out(
+        self, params: ShellRun, reach: ProgramReach, run: ProgramRun, *, only_reads: bool = False
+    ) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
         path, place = resolve_folder(params.folder, self.root)
         rule = match_command(self.rules, command, place, reach.fault)
+        if only_reads and not rule.reads:
+            raise DryRunEndedError(
+                f"{format_command(' '.join(command))} may act outside, as any program", tool="shell_run"
+            )
         if (executable := self.programs[rule.program]) is None:
             raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
         program = Program(

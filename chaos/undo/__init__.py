@@ -1,0 +1,1 @@
+"""Undo that is killed by SIGKILL, and asked again until it is complete."""

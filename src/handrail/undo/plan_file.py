@@ -1,0 +1,204 @@
+"""A plan that a dry run makes: its calls, the replies that ask for them, and the versions of what they depend on.
+
+The token is a digest over all of it. A plan whose token does not fit is not executed, and neither is one if anything
+has changed since.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import unified_diff
+from json import dumps
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from handrail.errors import ParseError, PlanRefusedError
+from handrail.readable import format_call
+from handrail.serde import codec, digest
+from handrail.serde.json_schema import is_array, is_object
+
+PLAN_FORMAT: Final = "handrail.plan/1"
+"""The format of a plan in a file."""
+
+MOST_DIFF_LINES: Final = 40
+"""How many lines of a difference are shown at most."""
+
+_CALL_IDS: Final = ("tool_call_id", "call_id", "tool_use_id")
+"""What PydanticAI and providers call the id of a call in its answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """A call of a plan, in the order in which calls begin.
+
+    Attributes:
+        conversation: which agent of the run asks for it; empty for the first.
+        id: its id, behind those of the calls that it is nested in.
+        tool: the name of its tool.
+        effect: how it changes the world.
+        arguments: its parsed arguments, as JSON.
+        versions: digests of its tool, its policies, the tools offered, and files in memory that it uses first.
+        is_preview: the preview of its tool ran in place of the handler.
+        asks: what policies have asked about it.
+        reads: digests of the rows that it has read from the database of the store.
+        success: whether it succeeded.
+        replayed: whether the ledger had its result.
+        message: the text of its result.
+        value: the value of its result, as JSON.
+    """
+
+    conversation: str
+    id: str
+    tool: str
+    effect: str
+    arguments: Any
+    versions: Mapping[str, str]
+    is_preview: bool
+    asks: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    success: bool = False
+    replayed: bool = False
+    message: str = ""
+    value: Any = None
+
+    @property
+    def text(self) -> str:
+        """The call in words."""
+        return format_call(self.tool, self.arguments if is_object(self.arguments) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedReply:
+    """A reply of a model.
+
+    Attributes:
+        conversation: which agent of the run it is of.
+        request: digests of the parts of the request that it answers, by their names.
+        message: the reply, as JSON.
+    """
+
+    conversation: str
+    request: Mapping[str, str]
+    message: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRunPlan:
+    """What a run would do: `dry_run` makes it, and `apply_plan` executes it.
+
+    Attributes:
+        input: the input of the run.
+        session: its session.
+        versions: what the run began with, by names: digests, and the agent, the store and the version of Handrail.
+        calls: its calls.
+        replies: the replies of the models.
+        ends: why the plan ends before the run would; empty for a complete one.
+        output: the answer of the run.
+        origin: how the plan was made, for who executes it.
+        token: the digest over all of this.
+    """
+
+    input: str | None
+    session: str
+    versions: Mapping[str, str]
+    calls: tuple[PlannedCall, ...] = ()
+    replies: tuple[PlannedReply, ...] = ()
+    ends: str = ""
+    output: str = ""
+    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    format: str = PLAN_FORMAT
+    token: str = ""
+
+    @property
+    def questions(self) -> tuple[PlannedCall, ...]:
+        """The calls about which policies ask; an approval of the plan covers them."""
+        return tuple(call for call in self.calls if call.asks)
+
+    def with_token(self) -> DryRunPlan:
+        """The same plan with its token."""
+        return replace(self, token=self._digest())
+
+    def check_token(self) -> None:
+        """Raises `PlanRefusedError` if the plan was changed since it was made."""
+        if self.token != self._digest():
+            raise PlanRefusedError("the plan was changed since it was made: its token does not fit; make it anew")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan to a file that only its owner may read, or replaces that; `OSError` if it cannot."""
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(dumps(asdict(self), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> DryRunPlan:
+        """The plan of a file.
+
+        Raises:
+            PlanRefusedError: the file cannot be read, is not a plan, or was changed since it was written.
+        """
+        try:
+            data: Any = from_json(Path(path).read_bytes())
+            if not is_object(data) or data.get("format") != PLAN_FORMAT:
+                raise PlanRefusedError(f"{os.fspath(path)} is not a plan of the format {PLAN_FORMAT!r}")
+            plan = codec(DryRunPlan).parse(data)
+        except (OSError, ValueError, ParseError) as error:
+            raise PlanRefusedError(f"{os.fspath(path)} cannot be read as a plan: {error}") from error
+        plan.check_token()
+        return plan
+
+    def _digest(self) -> str:
+        return digest({one.name: getattr(self, one.name) for one in fields(self) if one.name != "token"})
+
+
+# ------------------------------------------------------------------------------------------------- what is compared
+
+
+def digest_request(request: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the parts of a request to a model; each tool is one, and so is their order.
+
+    Of the answers to calls only the ids count: calls are compared by themselves.
+    """
+    parts, tools = {name: value for name, value in request.items() if name != "tools"}, request.get("tools") or ()
+    names = [_tool_name(tool, place) for place, tool in enumerate(tools)]
+    parts |= {"order of tools": names, **{f"tool {name}": tool for name, tool in zip(names, tools, strict=True)}}
+    return {name: digest(_without_answers(value)) for name, value in parts.items()}
+
+
+def changed_names(planned: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    """The names under which two mappings have something else, or only one has something."""
+    return [name for name in dict.fromkeys((*planned, *actual)) if planned.get(name) != actual.get(name)]
+
+
+def json_diff(planned: object, actual: object) -> str:
+    """How two values of JSON differ, as a diff of lines."""
+    ones, others = (
+        dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines() for value in (planned, actual)
+    )
+    return "\n".join(list(unified_diff(ones, others, "planned", "actual", lineterm="", n=1))[:MOST_DIFF_LINES])
+
+
+def texts_in(value: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
+    """Yields the texts and numbers in a value of JSON, at any depth, as texts."""
+    if is_object(value) or is_array(value):
+        for item in value.values() if is_object(value) else value:
+            yield from texts_in(item)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+def _tool_name(tool: Any, place: int) -> str:  # noqa: ANN401 - decoded JSON
+    inner = tool.get("function", tool) if is_object(tool) else None
+    return str(inner.get("name", place) if is_object(inner) else place)
+
+
+def _without_answers(node: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    if is_array(node):
+        return [_without_answers(item) for item in node]
+    if not is_object(node):
+        return node
+    if call_id := next((node[name] for name in _CALL_IDS if name in node), None):
+        return {"call": call_id}
+    return {name: _without_answers(value) for name, value in node.items()}

@@ -1,0 +1,355 @@
+"""The plan of an undo: a function of the record of a session and of what is there now. It changes nothing.
+
+Calls are looked at from the newest to the oldest, as they would be undone. What a step would restore is what the older
+ones are compared with.
+
+| outcome | the call |
+|---|---|
+| `restored` | changed slices or files, which are as it left them: they are restored exactly |
+| `compensated` | has an effect outside, and its tool has `undo`; what it changed besides is restored |
+| `unknown` | has perhaps had an effect: settle that first |
+| `impossible` | cannot be undone: the tool has no `undo`, what is needed is not kept, or it called an agent |
+| `conflict` | left something that has been changed since, and not by a call of the session |
+| `blocked` | left something that a later call which stays has changed, or was asked for with |
+
+The first in this order counts: unknown, impossible, conflict, blocked. A call that changed nothing needs no step. A
+change that only appended to a slice does not depend on later ones that did the same, so these do not block it.
+
+An undo is a call, which can be undone. Of a call, its undo, the undo of that and so on, the newest counts, among those
+that the plan covers: if their number is even, nothing of them is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+from handrail.adapters.loop import check_one_store
+from handrail.adapters.settlement import SETTLED
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import SessionUseError
+from handrail.errors.developer import check_argument
+from handrail.filesystem import Filesystem
+from handrail.prompt import Tool
+from handrail.prompt.undo import FILES_ALONE
+from handrail.runtime.calls import written_arguments
+from handrail.runtime.environment import Environment
+from handrail.runtime.execution import ASYNC
+from handrail.runtime.undo_records import registrations
+from handrail.serde.json_values import walk_value
+from handrail.session import Session
+from handrail.session.calls import CallRef
+from handrail.transaction import current
+from handrail.transaction.changes import MOST_CHANGES
+from handrail.transaction.undoing import NOT_KEPT, KeepsUndo, UndoImage
+from handrail.undo.records import UNDO, CallHistory, SessionHistory, SliceEntry, read_history
+from handrail.undo.steps import (
+    KeptFiles,
+    UndoOutcome,
+    UndoPlan,
+    UndoStep,
+    UndoWork,
+    load_params,
+    returned_value,
+    slice_kind,
+    with_result,
+)
+from handrail.waiting import asynchronous_entry
+
+_Verdict: TypeAlias = tuple[UndoOutcome, str]  # that a call stays, and why
+
+_RANK: Final[Mapping[UndoOutcome, int]] = {"unknown": 0, "impossible": 1, "conflict": 2, "blocked": 3}
+
+_SHORTEST_TEXT: Final = 4
+"""The fewest characters of a text by which a later call is taken to have used what an earlier one returned."""
+
+
+def plan(
+    session: Session,
+    to: tuple[str | None, str] | str | None = None,
+    *,
+    executors: ToolExecutor | Iterable[ToolExecutor],
+) -> UndoPlan:
+    """Plans the undo of the calls of a stored session; changes nothing.
+
+    Args:
+        session: the session, open.
+        to: the oldest call that is undone, as `(reply, call id)` or as `handrail sessions show` writes it; by default
+            the first call of the session.
+        executors: those that have the tools, and the files, of its calls. `executor.settle_open()` asks the reconcilers
+            of effects that are unknown, before a plan is made.
+
+    Raises:
+        SessionUseError: the session is not stored, has no such call, or a call runs here; or an executor has another.
+        SecondStoreError: an executor has its ledger in another store.
+        StoreError: the store cannot be read.
+    """
+    together = (executors,) if isinstance(executors, ToolExecutor) else tuple(executors)
+    start = CallRef.parse(to) if isinstance(to, str) else None if to is None else CallRef(*to)
+    return plan_after(session, 0, together, to=start)
+
+
+@asynchronous_entry
+async def plan_async(
+    session: Session,
+    to: tuple[str | None, str] | str | None = None,
+    *,
+    executors: ToolExecutor | Iterable[ToolExecutor],
+) -> UndoPlan:
+    """Plans as `plan` does, without blocking the event loop."""
+    return await ASYNC.in_thread(partial(plan, session, to, executors=executors))
+
+
+def plan_after(
+    session: Session, after: int, executors: tuple[ToolExecutor, ...], *, to: CallRef | None = None
+) -> UndoPlan:
+    """As `plan`, for the calls that are recorded after an entry of the journal, or for `to` and those after it."""
+    environments = _check(session, executors)
+    if (recorder := session.recorder) is None:
+        raise AssertionError
+    if error := recorder.flush():
+        raise error
+    row = recorder.session_lock.row._replace(head=recorder.head)
+    history = read_history(recorder.store, row, environments[0].find_ledger(), recorder.kinds)
+    if to is not None:
+        if (oldest := history.calls.get(to.storable)) is None:
+            raise SessionUseError(f"session {session.session_id!r} has no call {to}; handrail sessions show lists them")
+        # The calls nested in it are recorded before it.
+        inside = [call.number for call in history.calls.values() if oldest.ref in call.ref.ancestors]
+        after = min(oldest.number, *inside, oldest.number) - 1
+    return UndoPlan(session, tuple(_Planning(session, environments, history, after).steps()), after, executors)
+
+
+def _check(session: Session, executors: tuple[ToolExecutor, ...]) -> tuple[Environment, ...]:
+    if session.recorder is None:
+        raise SessionUseError(
+            f"session {session.session_id!r} is in memory, so its calls cannot be undone later: open it with "
+            "Session.open(store, session_id)"
+        )
+    if current() is not None:
+        raise SessionUseError("calls are undone between calls, not by one")
+    if not executors:
+        check_argument("undo.plan", "executors", None, ToolExecutor, "a ToolExecutor of the session, or several")
+    for executor in executors:
+        check_argument("undo.plan", "executors", executor, ToolExecutor, "a ToolExecutor of the session, or several")
+        if executor.environment.session is not session.unbound:
+            raise SessionUseError(f"undo.plan: an executor has another session than {session.session_id!r}")
+        check_one_store("undo", executor.environment)
+    return tuple(executor.environment for executor in executors)
+
+
+class _Planning:
+    def __init__(
+        self, session: Session, environments: tuple[Environment, ...], history: SessionHistory, after: int
+    ) -> None:
+        self.session = session
+        self.environments = environments
+        self.history = history
+        self.calls = [call for call in history.calls.values() if call.number > after]
+        self.inert = _cancelled(self.calls)
+        self.registrations = registrations(session)
+        # The changes of each slice that are not undone by the plan so far.
+        self.slices = {
+            name: [change for change in changes if change.call not in self.inert]
+            for name, changes in history.slices.items()
+        }
+        self.participants = list(_participants(environments))
+        self.images: dict[tuple[int, str], UndoImage] = {}  # what is at each path, when the newer calls are undone
+        self.path_users: dict[tuple[int, str], CallRef] = {}  # of the calls that stay: who has changed a path
+        self.text_users: dict[str, CallRef] = {}  # and who was made with a text
+
+    def steps(self) -> Iterator[UndoStep]:
+        for call in sorted(self.calls, key=lambda one: one.number, reverse=True):
+            if call.ref in self.inert or (call.undone is not None and call.result is None):
+                continue
+            if (step := self._step(call)) is not None:
+                if not step.is_undone:
+                    self._let_stay(call, step)
+                yield step.identified()
+
+    def _step(self, call: CallHistory) -> UndoStep | None:
+        places = self._find_tool(call)
+        tool, environment = places[0] if places else (None, None)
+        acts = _acts(tool) and (call.effect == "this" or (call.result is not None and call.effect == "none"))
+        acts |= tool is None and call.effect == "this"
+        ids = () if call.event is None or call.result is None else call.event.undo or ()
+        child = self._find_child(call)
+        if not (acts or ids or call.changes or child or call.effect == "unknown"):
+            return None
+        arguments = None if call.event is None else written_arguments(call.event.call)
+        step = UndoStep(call.ref, call.tool, arguments, "impossible")
+        if (key := self._unknown_key(call, tool)) is not None:
+            why = f"it is unknown whether it has happened; handrail ledger reconcile {key}"
+            return replace(step, outcome="unknown", why=why)
+        if child:
+            return replace(step, why=f"it ran an agent, whose calls stay; handrail undo {child}")
+        if tool is None or environment is None or call.event is None:
+            return replace(step, why=f"no executor here has the tool {call.tool}")
+        if len(places) > 1 and acts:
+            return replace(
+                step, why=f"several executors here have a tool {call.tool}; plan with the one whose call it is"
+            )
+        work = self._work(UndoWork(call, call.event, environment, tool), ids, compensates=acts)
+        return replace(step, why=work) if isinstance(work, str) else self._compare(step, work)
+
+    def _work(self, work: UndoWork, ids: Iterable[str], *, compensates: bool) -> UndoWork | str:
+        """What it takes to undo a call; text if that is impossible."""
+        call, tool = work.call, work.tool
+        if compensates and (tool.undo is None or call.undone is not None):
+            return "it is a compensation" if call.undone is not None else f"{tool.name} has no undo"
+        unkept = [name.removeprefix(NOT_KEPT) for name in ids if name.startswith(NOT_KEPT)]
+        if unkept and not compensates:
+            return f"{', '.join(unkept)} keeps nothing for undo, and {tool.name} has no undo"
+        every: list[KeptFiles] = []
+        for undo_id in ids:
+            if not undo_id.startswith(NOT_KEPT):
+                if (files := self._find_kept(undo_id)) is None:
+                    return "what its files were before is not kept here, or no longer"
+                every.append(files)
+        for change in call.changes:
+            if slice_kind(self.session, change.entry.type_name) is None:
+                return f"the class of the slice {change.entry.type_name} is not known here"
+        if (params := load_params(tool, work.event)) is None:
+            return "its parameters have secrets, which are not stored, or do not fit its tool any more"
+        work = replace(work, params=params[0], files=tuple(every))
+        # What the program has settled is recorded inside the call, which was registered.
+        outer = call.ref.parent if call.ref.call_id == SETTLED else None
+        return with_result(work, self.registrations.get(outer or call.ref)) if compensates else work
+
+    def _compare(self, step: UndoStep, work: UndoWork) -> UndoStep:
+        verdicts = [*map(self._judge_slice, work.call.changes), *map(self._judge_paths, work.files)]
+        verdicts.append(self._judge_use(work))
+        stays = [verdict for verdict in verdicts if verdict is not None]
+        if stays:
+            outcome, why = min(stays, key=lambda verdict: _RANK[verdict[0]])
+            most = MOST_CHANGES if outcome == "conflict" else 0
+            changes = tuple(islice(work.describe(self.session), most))
+            return replace(step, outcome=outcome, why=why, changes=changes)
+        for change in work.call.changes:
+            self.slices[change.entry.type_name].remove(change)
+        for files in work.files:
+            self.images |= {(id(files.participant), change.path): change.before for change in files.changes}
+        changes = tuple(islice(work.describe(self.session), MOST_CHANGES))
+        return replace(step, outcome="restored" if work.result is None else "compensated", changes=changes, work=work)
+
+    def _judge_slice(self, change: SliceEntry) -> _Verdict | None:
+        name = change.entry.type_name
+        changes = self.slices[name]
+        if changes[-1] is change:
+            return None
+        later = changes[changes.index(change) + 1 :]
+        if change.is_append and all(other.is_append for other in later):
+            return None
+        if (user := later[-1].call) is None:
+            return "conflict", f"the slice {name} has been changed outside of calls since"
+        return "blocked", f"call {user}, which stays, has changed the slice {name} since"
+
+    def _judge_paths(self, files: KeptFiles) -> _Verdict | None:
+        own = id(files.participant)
+        if unseen := [change.path for change in files.changes if (own, change.path) not in self.images]:
+            self.images |= {(own, path): image for path, image in files.participant.present_images(unseen).items()}
+        others = [change.path for change in files.changes if self.images[own, change.path] != change.after]
+        for path in others:
+            if (own, path) not in self.path_users:
+                return "conflict", f"{path} has been changed since, and not by a call of this session"
+        if others:
+            return "blocked", f"call {self.path_users[own, others[0]]}, which stays, has changed {others[0]} since"
+        return None
+
+    def _judge_use(self, work: UndoWork) -> _Verdict | None:
+        if not self.text_users:
+            return None
+        own = set(_texts(written_arguments(work.event.call)))
+        texts = {text for text in _texts(returned_value(work.event)) if len(text) >= _SHORTEST_TEXT} - own
+        for text in (*(change.path for files in work.files for change in files.changes), *sorted(texts)):
+            if (user := self.text_users.get(text)) is not None:
+                return "blocked", f"call {user}, which stays, was made with {text!r}"
+        return None
+
+    def _let_stay(self, call: CallHistory, step: UndoStep) -> None:
+        self.text_users |= dict.fromkeys(_texts(step.arguments), call.ref)
+        for undo_id in () if call.event is None else call.event.undo or ():
+            if (files := self._find_kept(undo_id)) is not None:
+                self.path_users |= {(id(files.participant), change.path): call.ref for change in files.changes}
+
+    def _find_kept(self, undo_id: str) -> KeptFiles | None:
+        for participant in self.participants:
+            if (changes := participant.undo_changes(undo_id)) is not None:
+                return KeptFiles(participant, undo_id, changes)
+        return None
+
+    def _find_tool(self, call: CallHistory) -> list[tuple[Tool[Any, Any], Environment]]:
+        first = call
+        while (undone := first.undone) is not None and undone in self.history.calls:
+            first = self.history.calls[undone]
+        places: list[tuple[Tool[Any, Any], Environment]] = []
+        for environment in self.environments:
+            placed = (tool for tool, _ in environment.prompt.template.placed_tools() if tool.name == first.tool)
+            if (tool := environment.tool(first.tool) or next(placed, None)) is not None:
+                places.append((tool, environment))
+        return places
+
+    def _unknown_key(self, call: CallHistory, tool: Tool[Any, Any] | None) -> str | None:
+        """The key of the effect of a call, or of its undo, that has to be settled first."""
+        if call.effect == "unknown":
+            return (call.event and call.event.effect_key) or (call.claim and call.claim.key) or ""
+        undo = self.history.calls.get(CallRef(call.ref.reply, f"{UNDO}{call.ref.call_id}").storable)
+        if undo is None or undo.claim is None or undo.claim.state == "unapplied":
+            return None
+        # One that can find out is asked when the undo is made again.
+        effect = None if tool is None or tool.undo is None else tool.undo.effect
+        is_asked = effect is not None and (effect.reconcile is not None or effect.on_orphan == "retry")
+        return None if is_asked else undo.claim.key
+
+    def _find_child(self, call: CallHistory) -> str:
+        """The session of an agent that a call has run, if something of it is left; else empty."""
+        if (store := self.session.store) is None:
+            return ""
+        for ref in (call.ref, CallRef.nested(call.ref, "2")):
+            if (row := store.find(f"{self.session.session_id}/{ref.key}")) is None:
+                break
+            calls = read_history(store, row, self.environments[0].find_ledger()).calls
+            if any(map(_leaves, (call for call in calls.values() if call.ref not in _cancelled(calls.values())))):
+                return row.session_id
+        return ""
+
+
+def _acts(tool: Tool[Any, Any] | None) -> bool:
+    return tool is not None and tool.undo is not FILES_ALONE and (tool.effect == "external" or tool.undo is not None)
+
+
+def _leaves(call: CallHistory) -> bool:
+    ids = None if call.event is None or call.result is None else call.event.undo
+    return bool(call.changes or ids or call.effect in {"this", "unknown"})
+
+
+def _cancelled(calls: Iterable[CallHistory]) -> frozenset[CallRef]:
+    """The calls of which nothing is left, or a later undo counts."""
+    done = {call.ref: call for call in calls if call.undone is None or call.result is not None}
+    inert: set[CallRef] = set()
+    for call in done.values():
+        chain = [call]
+        while (undone := chain[-1].undone) is not None and undone in done:
+            chain.append(done[undone])
+        # The newest of a chain, whose undo has not been made.
+        if CallRef(call.ref.reply, f"{UNDO}{call.ref.call_id}").storable not in done:
+            inert.update(one.ref for one in chain[len(chain) % 2 :])
+    return frozenset(inert)
+
+
+def _participants(environments: Iterable[Environment]) -> Iterator[KeepsUndo]:
+    ids: set[int] = set()
+    for environment in environments:
+        resources = environment.resources
+        values = [resources.get(Filesystem, None), *resources.lifetime.values.values()]
+        for value in values:
+            if isinstance(value, KeepsUndo) and id(value) not in ids:
+                ids.add(id(value))
+                yield value
+
+
+def _texts(value: object) -> Iterator[str]:
+    return (item for _, item in walk_value(value) if isinstance(item, str))

@@ -1,0 +1,234 @@
+"""The values of a plan, and what it takes to undo one call: its parameters, its result, its slices and its files.
+
+All of it is loaded from the record of the call, so that another process can undo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from pydantic_core import from_json, to_json
+
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import ParseError, SnapshotError, ToolValidationError
+from handrail.prompt import Tool, ToolResult
+from handrail.prompt.undo import captured_codec
+from handrail.redaction import MASK
+from handrail.runtime.calls import ToolInvoked
+from handrail.runtime.environment import Environment
+from handrail.runtime.ledger.records import load_result, started_params
+from handrail.runtime.undo_records import UndoRegistration
+from handrail.serde import digest, dump
+from handrail.serde.formatting import json_line
+from handrail.session import Session
+from handrail.session.calls import CallRef
+from handrail.session.persistence.loading import ItemReader, decode_items
+from handrail.session.persistence.protocol import EntryIndex
+from handrail.session.persistence.stored_types import find_type
+from handrail.transaction.changes import CallChange, shorten_diff
+from handrail.transaction.undoing import KeepsUndo, UndoChange
+from handrail.undo.records import CallHistory, SliceEntry
+
+UndoOutcome: TypeAlias = Literal["restored", "compensated", "impossible", "unknown", "blocked", "conflict"]
+"""The outcome of a call in a plan; `handrail.undo.planning` defines them."""
+
+
+class KeptFiles(NamedTuple):
+    """What a participant keeps of a call."""
+
+    participant: KeepsUndo
+    undo_id: str
+    changes: Sequence[UndoChange]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UndoWork:
+    """What it takes to undo a call.
+
+    Attributes:
+        call: the call, as the journal has it.
+        event: its record.
+        environment: that of the executor which has its tool.
+        tool: its tool; of an undo, that of the call which was undone first.
+        params: its parameters.
+        result: its result, if it is compensated; else `None`.
+        before: what `capture` returned before it.
+        files: what participants keep of it.
+    """
+
+    call: CallHistory
+    event: ToolInvoked
+    environment: Environment
+    tool: Tool[Any, Any]
+    params: object = None
+    result: ToolResult[Any] | None = None
+    before: object = None
+    files: tuple[KeptFiles, ...] = ()
+
+    def restore(self, session: Session) -> None:
+        """Restores slices and files, inside the call that undoes; raises if they are not as the call left them."""
+        for change in reversed(self.call.changes):
+            _restore_slice(session, change)
+        for files in self.files:
+            files.participant.undo(files.undo_id)
+
+    def describe(self, session: Session) -> Iterator[CallChange]:
+        """What `restore` would change, for people."""
+        for change in self.call.changes:
+            parts = (("-", from_json(change.entry.items)), ("+", _items_before(session, change)))
+            lines = (f"{sign}{json_line(dump(item))}" for sign, items in parts for item in items)
+            yield CallChange("slice", change.entry.type_name, shorten_diff(lines))
+        for files in self.files:
+            for path, _, _ in files.changes:
+                yield files.participant.describe_undo(files.undo_id, path)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoStep:
+    """A call in a plan.
+
+    Attributes:
+        ref: the identity of the call.
+        tool: its tool.
+        arguments: its arguments, decoded.
+        outcome: whether it is undone, or why it stays.
+        why: why it stays; empty if it is undone.
+        changes: what its undo changes in slices and files, for people; of a conflict, what it would.
+        digest: the identity of all that was compared.
+        work: what its undo takes; `None` if it stays.
+    """
+
+    ref: CallRef
+    tool: str
+    arguments: Any
+    outcome: UndoOutcome
+    why: str = ""
+    changes: tuple[CallChange, ...] = ()
+    digest: str = ""
+    work: UndoWork | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_undone(self) -> bool:
+        """True if the plan undoes it."""
+        return self.work is not None
+
+    def identified(self) -> UndoStep:
+        """The same step with its digest."""
+        work = self.work
+        entries = () if work is None else [change.entry.number for change in work.call.changes]
+        images = () if work is None else [(files.undo_id, *map(tuple, files.changes)) for files in work.files]
+        key = None if work is None else work.event.effect_key
+        parts = [*self.ref, self.tool, self.arguments, self.outcome, key, entries, images]
+        return replace(self, digest=digest(dump(parts)))
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What `handrail.undo.apply` would do.
+
+    Attributes:
+        session: the session.
+        steps: the calls, the newest first.
+        after: the journal entry after which the calls begin that it covers.
+        executors: those that have the tools and the files.
+    """
+
+    session: Session = field(repr=False, compare=False)
+    steps: tuple[UndoStep, ...]
+    after: int = 0
+    executors: tuple[ToolExecutor, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session."""
+        return self.session.session_id
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every call is undone."""
+        return all(step.is_undone for step in self.steps)
+
+    @property
+    def digest(self) -> str:
+        """The identity of the plan, to which an approval is bound."""
+        return digest([self.session_id, *(step.digest for step in self.steps)])
+
+
+# ------------------------------------------------------------------------------------------------- from the record
+
+
+def load_params(tool: Tool[Any, Any], event: ToolInvoked) -> tuple[object] | None:
+    """The parameters of a recorded call, as the only item; `None` if they have secrets, or do not fit the tool."""
+    params, kind = event.params, cast("Any", tool.params_type)
+    if kind is None:
+        return (None,)
+    record = to_json(dump(params))
+    if tool.masking.hides and MASK.encode() in record:
+        return None
+    if isinstance(kind, type) and kind is not dict and isinstance(params, kind):
+        return (params,)
+    try:
+        return started_params(record, event.call, tool.parse(event.call.arguments), tool)
+    except ParseError:
+        return None
+
+
+def with_result(work: UndoWork, registered: UndoRegistration | None) -> UndoWork | str:
+    """The work with what `undo` of the tool is called with; text if that cannot be loaded."""
+    tool, event, row = work.tool, work.event, work.call.row
+    if tool.capture is not None and registered is None:
+        return "it was made when its tool had no capture"
+    try:
+        if event.success:
+            value = event.result.value if event.value_read is None else tool.load_value(to_json(event.value_read))
+            result = replace(event.result, value=value)
+        else:  # that it has happened is known from its row
+            result = load_result(tool, cast("Any", row))
+        before = captured_codec(tool.capture).parse_json("null" if registered is None else registered.before)
+        fault = tool.result_fault(result)
+    except (ParseError, ValueError, ToolValidationError) as error:
+        return f"its record does not fit its tool any more: {error}"
+    return (
+        replace(work, result=result, before=before) if fault is None else f"its record does not fit its tool: {fault}"
+    )
+
+
+def returned_value(event: ToolInvoked) -> Any:  # noqa: ANN401 - decoded JSON
+    """The value that a call has returned, as JSON."""
+    try:
+        return event.value_read if event.value_read is not None else from_json(to_json(event.result.value))
+    except ValueError:  # it has no JSON
+        return None
+
+
+# ----------------------------------------------------------------------------------------------------------- slices
+
+
+def slice_kind(session: Session, type_name: str) -> type[Any] | None:
+    """The class of a slice of a stored session; `None` if it is not known."""
+    return None if session.recorder is None else session.recorder.kinds.get(type_name) or find_type(type_name)
+
+
+def _items_before(session: Session, change: SliceEntry) -> list[Any]:
+    recorder, entry = session.recorder, change.entry
+    kind = slice_kind(session, entry.type_name)
+    if recorder is None or kind is None or not change.removed:
+        return []
+    form = recorder.stored_type(kind)
+    reader = ItemReader(recorder.store, session.session_id, EntryIndex("state", change.removed), form)
+    return reader(0, entry.removed)
+
+
+def _restore_slice(session: Session, change: SliceEntry) -> None:
+    recorder, entry = session.recorder, change.entry
+    kind = slice_kind(session, entry.type_name)
+    if recorder is None or kind is None:  # pragma: no cover - the plan has compared it
+        raise AssertionError
+    form, items = recorder.stored_type(kind), session[kind].all()
+    end = entry.start + entry.added
+    left = decode_items(form, entry, session.session_id, recorder.store)
+    if form.dump(items[entry.start : end]) != form.dump(left):
+        raise SnapshotError(f"the slice {entry.type_name} is not as the call left it; plan the undo anew")
+    session[kind].seed([*items[: entry.start], *_items_before(session, change), *items[end:]])

@@ -1,0 +1,300 @@
+"""What a dry run copies of each kind of store and of folders, what it refuses to change, and what a kill leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from handrail import store as stores
+from handrail.adapters.run_task import RunTask
+from handrail.errors import PlanDeviatedError, PlanRefusedError, ToolValidationError
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
+from handrail.filesystem.copies import copy_folder, digest_folder
+from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.runtime import ToolInvoked
+from handrail.store import Store
+from handrail.undo import DryRunPlan, apply_plan, dry_run
+from tests.kit import ASKS, Kept, Note, call, executor, tool
+from tests.undo.dry_run.desks import desk_in, pay
+
+pytestmark = pytest.mark.anyio
+
+
+def calling(
+    *tools: Tool[Any, Any], calls: Sequence[tuple[str, str]], resources: Any = None, **options: Any
+) -> Callable[[RunTask], Any]:
+    """A loop that makes calls of tools, one a reply, as its model says."""
+
+    async def desk(task: RunTask) -> object:
+        loop = executor(*tools, session=task.session, resources=resources, **options)
+        contents: list[str] = []
+        for number, (name, text) in enumerate(calls):
+
+            async def ask(name: str = name, text: str = text) -> Any:
+                return [name, text]
+
+            reply = await task.reply({"messages": [], "tools": []}, ask)
+            message = await loop.execute_async(call(*reply, id=f"c{number}"), reply=f"r{number}")
+            contents.append(message.content)
+        return contents
+
+    return desk
+
+
+def counting(sql: str) -> Tool[Note, Note]:
+    """Writes a row, and returns how many there are."""
+
+    def count(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.connection.execute(f"INSERT INTO counted VALUES ({sql})", (params.text,))  # noqa: S608 - a constant
+        if params.text == "bad":
+            raise ToolValidationError("bad")
+        ((number,),) = context.connection.execute("SELECT count(*) FROM counted").fetchall()
+        context.session[Kept].append(Kept(params.text))
+        return ToolResult.ok(Note(str(number)))
+
+    return tool("count", count)
+
+
+def looking() -> Tool[Note, Note]:
+    """Returns how many rows there are."""
+
+    def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ((number,),) = context.connection.execute("SELECT count(*) FROM counted").fetchall()
+        return ToolResult.ok(Note(str(number)))
+
+    return tool("look", look, effect="read")
+
+
+COUNTS = [("count", "a"), ("count", "bad"), ("look", ""), ("count", "b"), ("look", "")]
+
+
+def make_table(url: str) -> Callable[[], int]:
+    """Makes the table; returns what counts its rows."""
+
+    def connect() -> Any:
+        is_file = url.startswith("sqlite")
+        return sqlite3.connect(url.removeprefix("sqlite:///")) if is_file else psycopg.connect(url)
+
+    connection = connect()
+    connection.execute("CREATE TABLE counted (text VARCHAR(100))")
+    connection.commit()
+    connection.close()
+
+    def rows() -> int:
+        connection = connect()
+        try:
+            return int(connection.execute("SELECT count(*) FROM counted").fetchall()[0][0])
+        finally:
+            connection.close()
+
+    return rows
+
+
+async def test_rows_are_rehearsed_and_rolled_back(url: str) -> None:
+    """A call sees what earlier ones have written, a failed one is rolled back, and nothing of it is in the database."""
+    sql = "?" if url.startswith("sqlite") else "%s"
+    with stores.open(url) as store:
+        rows = make_table(url)
+        desk = calling(counting(sql), looking(), calls=COUNTS)
+        with store.session("s") as session:
+            session[Kept].append(Kept("before"))
+        plan = await dry_run(desk, "Count.", store=store, session="s")
+        assert plan.output == str(["1", "bad", "1", "2", "2"])
+        assert rows() == 0
+        with store.session("s") as session:
+            assert [one.text for one in session[Kept]] == ["before"]
+        answer = await apply_plan(await dry_run(desk, "Count.", store=store, session="s"), desk, store=store)
+        assert (answer, rows()) == (["1", "bad", "1", "2", "2"], 2)
+
+
+async def test_other_rows_stop_a_call_before_it_acts(url: str) -> None:
+    """The call that would read them is rolled back, and the run ends."""
+    sql = "?" if url.startswith("sqlite") else "%s"
+    with stores.open(url) as store:
+        rows = make_table(url)
+        desk = calling(counting(sql), looking(), calls=COUNTS)
+        plan = await dry_run(desk, "Count.", store=store, session="s")
+        other = calling(counting(sql), calls=[("count", "x")])
+        await other(RunTask(store.session("other"), None))
+        with pytest.raises(PlanDeviatedError):
+            await apply_plan(plan, desk, store=store)
+        assert rows() == 1
+
+
+async def test_store_in_memory_is_copied() -> None:
+    """And a plan that is made without a store is executed in any that does not have the session."""
+    desk = calling(tool("echo"), calls=[("echo", "a")])
+    with stores.open("memory:") as store:
+        with store.session("s") as session:
+            session[Kept].append(Kept("before"))
+        plan = await dry_run(desk, "Go.", store=store, session="s")
+        with store.session("s") as session:
+            assert (session[ToolInvoked].all(), plan.output) == ((), "['a']")
+        free = await dry_run(desk, "Go.")
+        assert await apply_plan(free, desk, store=store) == ["a"]
+        with pytest.raises(PlanRefusedError):
+            await apply_plan(free, desk, store=store)
+
+
+@pytest.fixture(params=["memory", "url"])
+def any_store(request: pytest.FixtureRequest, url: str) -> Any:
+    """A store of each kind."""
+    with stores.open("memory:" if request.param == "memory" else url) as store:
+        yield store
+
+
+async def test_effect_that_has_happened_is_not_planned_anew(any_store: Store, tmp_path: Path) -> None:
+    """The ledger of the copy has it; if it happens only after the plan was made, the run stops after that call."""
+    desk = desk_in(tmp_path / "desk")
+    paying = pay(desk, idempotency=IdempotencyConfig(scope="global"))
+    first = calling(paying, calls=[("pay", "A")])
+    await first(RunTask(any_store.session("first"), None))
+    again = calling(paying, calls=[("pay", "A"), ("pay", "B")])
+    plan = await dry_run(again, store=any_store, session="again")
+    assert [(one.replayed, one.value["number"]) for one in plan.calls] == [(True, "re-1"), (False, "is not known yet")]
+    await calling(paying, calls=[("pay", "B")])(RunTask(any_store.session("meanwhile"), None))
+    third = calling(paying, calls=[("pay", "B"), ("pay", "C")])
+    with pytest.raises(PlanDeviatedError):
+        await apply_plan(plan, again, store=any_store)
+    assert desk.paid == ["A", "B"]
+    assert (await dry_run(third, store=any_store)).calls[0].replayed
+
+
+async def test_questions_of_policies_are_in_the_plan() -> None:
+    """An approver of the run is not asked, in neither of both; the plan as a whole has to be approved."""
+    desk = calling(tool("echo"), calls=[("echo", "a")], policies=[ASKS])
+    with stores.open("memory:") as store:
+        plan = await dry_run(desk, store=store, session="s")
+        assert [one.asks for one in plan.calls] == [("sure?",)]
+        with pytest.raises(PlanRefusedError):
+            await apply_plan(plan, desk, store=store)
+
+        async def approve(asked: DryRunPlan) -> bool:
+            return asked == plan
+
+        assert await apply_plan(plan, desk, store=store, approver=approve) == ["a"]
+
+
+# ------------------------------------------------------------------------------------------------- files and resources
+
+
+def writing() -> Tool[Note, Note]:
+    """Writes a file of the bound filesystem."""
+
+    def write(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        files = context.resources.get(Filesystem)
+        files.write_text("a.txt", f"{files.read_text('a.txt')}{params.text}")
+        return ToolResult.ok(Note(files.read_text("a.txt")))
+
+    return tool("write", write)
+
+
+async def test_filesystem_in_memory_is_restored() -> None:
+    """It is as before; and a plan is not executed if its files are others."""
+    files = InMemoryFilesystem({"a.txt": "0"})
+    desk = calling(writing(), calls=[("write", "1"), ("write", "2")], resources={Filesystem: files})
+    with stores.open("memory:") as store:
+        plan = await dry_run(desk, store=store, session="s")
+        assert (plan.output, files.read_text("a.txt")) == ("['01', '012']", "0")
+        files.write_text("b.txt", "new")
+        with pytest.raises(PlanDeviatedError):
+            await apply_plan(plan, desk, store=store)
+        files.remove("b.txt")
+        assert files.read_text("a.txt") == "0"
+        plan = await dry_run(desk, store=store, session="t")
+        assert await apply_plan(plan, desk, store=store) == ["01", "012"]
+
+
+async def test_folder_that_is_not_a_copy_is_refused(tmp_path: Path) -> None:
+    """A function has to open it by its task, so that a dry run never writes to the real one."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.txt").write_text("0", encoding="utf-8")
+    with HostFilesystem(root, journal=tmp_path / "journal") as files:
+        desk = calling(writing(), calls=[("write", "1")], resources={Filesystem: files})
+        with pytest.raises(PlanRefusedError):
+            await dry_run(desk)
+    assert (root / "a.txt").read_text(encoding="utf-8") == "0"
+
+
+async def test_folder_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    """Nothing is copied then."""
+    desk = desk_in(tmp_path / "desk")
+    with (desk.root / "large").open("wb") as file:
+        file.truncate(1_000_000_001)
+    with pytest.raises(PlanRefusedError):
+        await desk.rehearse()
+
+
+def test_copy_of_a_folder_is_equal(tmp_path: Path) -> None:
+    """With modes, links, empty folders and ignored files; a link into the folder leads into the copy."""
+    desk = desk_in(tmp_path / "desk")
+    (desk.root / "notes.txt").chmod(0o640)
+    os.mkfifo(desk.root / "pipe")
+    copy_folder(desk.root, tmp_path / "copy")
+    assert digest_folder(tmp_path / "copy") == digest_folder(desk.root)
+    (desk.root / "inner").symlink_to(desk.root / "notes.txt")
+    copy_folder(desk.root, tmp_path / "other")
+    assert (tmp_path / "other" / "inner").readlink() == tmp_path / "other" / "notes.txt"
+
+
+# -------------------------------------------------------------------------------------------- how a dry run may end
+
+
+async def test_nothing_is_left_of_a_dry_run_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exception of the program is raised, and all is as it was."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    desk = desk_in(tmp_path / "desk")
+    before = digest_folder(desk.root)
+
+    async def failing(task: RunTask) -> object:
+        await desk.desk(task)
+        raise KeyError
+
+    with stores.open(desk.url) as store:
+        with pytest.raises(KeyError):
+            await dry_run(failing, "Pay.", store=store)
+        assert [row.session_id for row in store.sessions()] == ["desk"]
+    assert (digest_folder(desk.root), list((tmp_path / "temporary").iterdir()), desk.paid) == (before, [], [])
+
+
+def rehearse_and_die(folder: str, url: str) -> None:
+    """Dies by itself in the middle of a dry run."""
+    tempfile.tempdir = f"{folder}/temporary"
+
+    async def dying(task: RunTask) -> object:
+        with task.filesystem(f"{folder}/work") as files:
+            files.write_text("a.txt", "changed")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    with stores.open(url) as store:
+        asyncio.run(dry_run(dying, store=store, session="s"))
+
+
+def test_kill_leaves_a_temporary_folder(tmp_path: Path) -> None:
+    """And nothing else: neither the store nor the files of the run have changed, and both can be used."""
+    for name in ("temporary", "work"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "work" / "a.txt").write_text("old", encoding="utf-8")
+    url = f"sqlite:///{tmp_path / 'desk.db'}"
+    process = multiprocessing.get_context("spawn").Process(target=rehearse_and_die, args=(str(tmp_path), url))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    (left,) = (tmp_path / "temporary").iterdir()
+    assert left.name.startswith("handrail-dry-run-")
+    assert (tmp_path / "work" / "a.txt").read_text(encoding="utf-8") == "old"
+    with stores.open(url) as store:
+        assert store.find("s") is None
