@@ -22,7 +22,7 @@ READ, OTHERS, DEPTH = 3_000, 1_000, 100
 STORED = f"{READ:,} files read, what the store takes"
 OPENED = f"{READ:,} files read, open the session"
 FORKED = f"{READ:,} files read, fork the session"
-LIMITS = (Limit(STORED, 5.0, "MB"), Limit(OPENED, 20.0, "ms"), Limit(FORKED, 100.0, "ms"))
+LIMITS = (Limit(STORED, 5.0, "MB"), Limit(OPENED, 20.0, "ms"), Limit(FORKED, 20.0, "ms"))
 
 WRITE = f"write_file, depth {DEPTH}, {OTHERS:,} other files"
 BARE = f"{WRITE}, without the policy"

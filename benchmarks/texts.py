@@ -1,4 +1,4 @@
-"""What a store takes of large texts that a session holds more than once, and how long a long session takes to open."""
+"""What a store takes of large texts that a session holds twice, and how long a long session takes to open and fork."""
 
 from __future__ import annotations
 
@@ -33,11 +33,15 @@ SMALL, LARGE, CHECKPOINT = 100_000, 2_000, 1_000
 RESULT = "a result of 100 kB and the message with it, bytes stored"
 WRITE = "write_file of 100 kB and the reply with it, bytes stored"
 OPENED_SMALL = f"{SMALL:,} calls, open the session"
+FORKED = f"{SMALL:,} calls, fork the session at the last one"
+OPENED_FORK = f"{SMALL:,} calls, open a fork"
 OPENED_LARGE = f"{LARGE:,} calls with results of 100 kB, open the session"
 LIMITS = (
     Limit(RESULT, 0.6, "times its bytes"),
     Limit(WRITE, 0.9, "times its bytes"),
     Limit(OPENED_SMALL, 20.0, "ms"),
+    Limit(FORKED, 20.0, "ms"),
+    Limit(OPENED_FORK, 20.0, "ms"),
     Limit(OPENED_LARGE, 20.0, "ms"),
 )
 
@@ -156,12 +160,20 @@ def _fill_large(kept: Store) -> None:
             _fetching(executor, session, number)
 
 
-def _opening(kept: Store) -> Callable[[], object]:
+def _opening(kept: Store, session_id: str = _SESSION) -> Callable[[], object]:
     def opened() -> object:
-        with Session.open(kept, _SESSION) as session:
+        with Session.open(kept, session_id) as session:
             return session
 
     return opened
+
+
+def _forking(session: Session) -> Callable[[], object]:
+    def forked() -> object:
+        with session.fork(at=(f"reply-{SMALL}", f"call-{SMALL}")) as fork:
+            return fork
+
+    return forked
 
 
 @contextmanager
@@ -172,11 +184,17 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         numbers = count()
         small = opened.enter_context(store.open(f"sqlite:///{folder}/small.db", durability="normal"))
         _fill_small(small)
+        forked = opened.enter_context(store.open(f"sqlite:///{folder}/forked.db", durability="normal"))
+        _fill_small(forked)
+        session = opened.enter_context(Session.open(forked, _SESSION))
+        session.fork(session_id="fork").close()
         large = opened.enter_context(store.open(f"sqlite:///{folder}/large.db", durability="normal"))
         _fill_large(large)
         yield {
             RESULT: lambda: _stored(folder, f"result-{next(numbers)}", _fetching),
             WRITE: lambda: _stored(folder, f"write-{next(numbers)}", _writing),
             OPENED_SMALL: _opening(small),
+            FORKED: _forking(session),
+            OPENED_FORK: _opening(forked, "fork"),
             OPENED_LARGE: _opening(large),
         }

@@ -5,7 +5,8 @@ happened, is not known to be done in the end, was not applied exactly once, or t
 the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
 sandboxes are killed: see `chaos.sandboxes`; connections to PostgreSQL are cut: see `chaos.outages`; what speaks MCP is
 killed: see `chaos.mcp.kills`; so are graphs of LangGraph: see `chaos.langgraph.kills`; and programs in durable engines:
-see `chaos.engines.kills`; and workers of the command: see `chaos.workers.kills`; and undo: see `chaos.undo.kills`.
+see `chaos.engines.kills`; workers of the command: see `chaos.workers.kills`; and undo: see `chaos.undo.kills`. The
+refund desk is forked at random calls: see `chaos.forks`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import get_args
 
-from chaos import cancellations, history, interrupts, outages, postgres, programs, sandboxes, service, table
+from chaos import cancellations, forks, history, interrupts, outages, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.engines import kills as engine_kills
@@ -97,6 +98,7 @@ class Options:
         engines: how often to kill the programs of each kind that run in durable engines.
         queue: how many workers of the command to kill that carry out runs.
         undo: how many processes to kill that undo a session.
+        forks: at how many calls to fork the days of the refund desk, over each store.
         only: the only option of these, or `"kills"`, whose part is played; empty for all.
     """
 
@@ -117,6 +119,7 @@ class Options:
     engines: int
     queue: int
     undo: int
+    forks: int
     only: str
 
 
@@ -310,6 +313,20 @@ def _kill_undo(options: Options) -> bool:
     return not broken
 
 
+def _fork_days(options: Options) -> bool:
+    """Fork days of the refund desk at random calls, over each kind of store; whether no refund was paid again."""
+    broken = False
+    with _urls(options) as urls, TemporaryDirectory(prefix="handrail-chaos-") as folder:
+        for name, url in urls.items() if options.forks else ():
+            dice = random.Random(f"{options.seed} forks {name}")
+            count = forks.play(url, Path(folder), forks=options.forks, dice=dice)
+            broken = broken or bool(count.faults)
+            _say(f"forks, {name}: {count.forks}, {count.replayed} calls replayed, {len(count.faults)} faults")
+            for fault in count.faults:
+                _say(f"    {fault}  BROKEN")
+    return not broken
+
+
 _PARTS: Mapping[str, Callable[[Options], bool]] = {
     "programs": _end_programs,
     "sandboxes": _kill_sandboxes,
@@ -321,6 +338,7 @@ _PARTS: Mapping[str, Callable[[Options], bool]] = {
     "engines": _kill_engines,
     "queue": _kill_workers,
     "undo": _kill_undo,
+    "forks": _fork_days,
 }
 """What is played before workers are killed over each store, by the option that says how much."""
 
@@ -488,6 +506,8 @@ def _parse() -> Options:
     parser.add_argument("--queue", type=int, default=200, metavar="N", help=queue_help)
     undo_help = "processes to kill while they undo a session, over each store (default: %(default)s)"
     parser.add_argument("--undo", type=int, default=500, metavar="N", help=undo_help)
+    forks_help = "forks of days of the refund desk over each store (default: %(default)s)"
+    parser.add_argument("--forks", type=int, default=200, metavar="N", help=forks_help)
     only_help = "play the part of one option alone; default: all"
     parser.add_argument("--only", choices=("", *_PARTS, "kills"), default="", help=only_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")

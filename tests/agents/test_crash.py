@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
@@ -427,6 +427,21 @@ def test_a_fork_goes_on_from_the_call_that_it_was_made_at(desk: Desk) -> None:
     assert reader.seen == [("desk", ["noted a", "noted b"])]
     assert (desk.notes("fork"), desk.calls("fork")) == (["a", "b"], [("d1", True), ("d2", True)])
     assert desk.calls() == [("d1", True), ("d2", True)]
+
+
+def test_a_fork_repeats_no_effect_of_its_origin(desk: Desk) -> None:
+    """A key that the origin has used since is a hit, also under another call, and of an agent that it calls again."""
+    asked = [NOTE, Asked("d2", "bill", {"order": "tea"}), Asked("d3", "helper", {"input": "Bill cake."})]
+    helper: list[Sequence[Asked] | str] = [[Asked("h1", "bill", {"order": "cake"})], "Billed."]
+    desk.run(Reader({"desk": [asked, "Done."], "helper": helper}), "Do it.")
+    assert desk.world == ["tea", "cake"]
+    with opened(desk) as session:
+        reply = next(record.reply for record in session[ToolInvoked] if record.call_id == "d1")
+        session.fork(session_id="fork", at=(reply, "d1")).close()
+    again: Replies = {"desk": [asked, [Asked("e1", "bill", {"order": "tea"})], "Done."], "helper": helper}
+    assert desk.run(Reader(again), session_id="fork").output == "Done."
+    assert desk.world == ["tea", "cake"]
+    assert [call_id for call_id, _ in desk.calls("fork")] == ["d1", "d2", "d3", "e1"]
 
 
 @pytest.mark.parametrize("tool", ["sign", "stamp", "guard"])

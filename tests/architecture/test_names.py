@@ -15,7 +15,7 @@ from tests.architecture.sources import Source, listed, python_sources
 
 STORED = """
     add_step approval close_request cut_result delimiter_secret edit_file effect_applied evaluate_python feedback_given
-    file_edited file_excerpt file_list file_moved file_removed file_written files_found files_known forked_from
+    file_edited file_excerpt file_list file_moved file_removed file_written files_found files_known
     glob_files grant grep_files lines_found list_files made_agent move_file open_request open_sections plan
     postponed_call program_ended python_evaluated read_file read_plan read_result read_section remove_file
     requested_call run_command said sanitized sent_back setup_plan shell_execute shell_run tainted

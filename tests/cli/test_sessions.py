@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.operations.sessions import is_fork, last_used
+from handrail.operations.sessions import last_used
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
@@ -194,18 +194,20 @@ FORKS = [
 def test_fork_shares_the_past_up_to_a_call(
     handrail: Command, store: Store, at: str | None, entries: int, wording: Wording
 ) -> None:
-    """It has the tags of the other, and the other as its parent; without a name it gets a random one."""
+    """It has the tags of the other, and the other as its origin; without a name it gets a random one."""
     record(store, 3, *CALLS, *(call.storable for call in ODD))
     words = () if at is None else ("--at", at)
     ran = handrail("sessions", "fork", SESSION, *words, "--as", "branch")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
     fork = store.find("branch")
     assert fork is not None
-    assert (fork.parent, dict(fork.tags)) == (SESSION, {"desk": "berlin", "customer": "ada"})
-    assert (fork.head, is_fork(store, fork)) == (entries + 1, True)  # the last one says so
-    told = handrail.document("sessions", "fork", SESSION, *words)
-    assert (told["parent"], told["entries"]) == (SESSION, entries + 1)
-    assert store.find(told["session_id"]) is not None
+    assert (fork.parent, fork.origin, dict(fork.tags)) == (None, SESSION, {"desk": "berlin", "customer": "ada"})
+    assert (fork.head, fork.origin_head, fork.new_keys) == (entries, entries, False)
+    told = handrail.document("sessions", "fork", SESSION, *words, "--new-keys")
+    assert (told["origin"], told["entries"]) == (SESSION, entries)
+    again = store.find(told["session_id"])
+    assert again is not None
+    assert again.new_keys
 
 
 UNCLEAR = [
@@ -240,6 +242,11 @@ def family(store: Store) -> Store:
     return store
 
 
+def fork(store: Store, session_id: str, origin: str) -> None:
+    """Add a fork of a session of the family, of the same age."""
+    store.create(SessionRow(session_id, {}, None, store.now() - 40 * DAY, origin=origin))
+
+
 def ids(store: Store) -> list[str]:
     """The sessions that are there."""
     return sorted(row.session_id for row in store.sessions())
@@ -272,6 +279,29 @@ def test_person_is_asked_before_sessions_are_deleted(terminal: Terminal, family:
     assert len(ids(family)) == 7
     assert terminal.run("sessions", "delete", "old", "lone", typed="y\n", width=80) == 0
     assert ids(family) == sorted([FORK, SESSION, "old/fork"])
+
+
+def test_origin_of_a_fork_that_stays_is_kept(handrail: Command, family: Store, wording: Wording) -> None:
+    """Named or pruned, also if it is a child; the fork is named."""
+    fork(family, "what-if", "old/r1/c1")
+    ran = handrail("sessions", "delete", "old", "--yes")
+    assert (ran.code, ran.out) == (1, wording)
+    family.release(family.acquire("what-if", wait=timedelta(0)))
+    recent = SessionRow("new", {}, None, family.now(), origin="lone")
+    family.create(recent)
+    pruned = handrail("sessions", "prune", "--older-than", "30d", "--yes")
+    assert pruned.code == 0
+    assert [line for line in pruned.out.splitlines() if "lone" in line] == wording
+    assert ids(family) == sorted([FORK, SESSION, "lone", "new"])
+
+
+def test_forks_are_deleted_before_their_origins(handrail: Command, family: Store) -> None:
+    """In whatever order they are named: a fork of a fork, and of a child."""
+    fork(family, "b", "old/r1/c1")
+    fork(family, "a", "b")
+    fork(family, "c", "a")
+    told = handrail.document("sessions", "delete", "old", "a", "b", "c", "--yes")
+    assert told["deleted"] == ["c", "a", "b", "old/r1/c1/r2/c2", "old/r1/c1", "old"]
 
 
 def test_old_sessions_are_pruned_and_children_go_with_their_parent(

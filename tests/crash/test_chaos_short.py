@@ -37,7 +37,7 @@ def test_nothing_is_lost_and_nothing_happens_twice_when_workers_are_killed(
     command += ["--kills", str(kills), "--seed", "11", "--programs", "2", "--sandboxes", "0"]
     outages = "1" if store == "postgres" and not SHORT else "0"
     command += ["--lines", "0", "--cancellations", "0", "--outages", outages, "--mcp", "0", "--langgraph", "0"]
-    command += ["--engines", "0", "--queue", "0", "--undo", "0"]
+    command += ["--engines", "0", "--queue", "0", "--undo", "0", "--forks", "0"]
     done = subprocess.run(
         [sys.executable, *command, "--minutes", "2"], capture_output=True, check=False, cwd=ROOT, encoding="utf-8"
     )

@@ -137,7 +137,7 @@ class FaultyStore(Store):
     holder = _passed(Store.holder)
     open_claims = _passed(Store.open_claims)
     end_leases_of_dead = _passed(Store.end_leases_of_dead)
-    copy = _passed(Store.copy)
+    forks = _passed(Store.forks)
     answers = _passed(Store.answers)
     run = _passed(Store.run)
     runs = _passed(Store.runs)

@@ -51,9 +51,14 @@ def running_row(
 NOW = timedelta(0)
 
 
-def session_row(clock: Clock, session_id: str = "s1", *, parent: str | None = None, head: int = 0) -> SessionRow:
+def session_row(clock: Clock, session_id: str = "s1", *, parent: str | None = None) -> SessionRow:
     """A session with a tag."""
-    return SessionRow(session_id, {"desk": "refunds"}, parent, clock.now(), head)
+    return SessionRow(session_id, {"desk": "refunds"}, parent, clock.now())
+
+
+def fork_row(clock: Clock, session_id: str, origin: str, head: int) -> SessionRow:
+    """A fork of a session that shares its first entries."""
+    return session_row(clock, session_id)._replace(origin=origin, origin_head=head)
 
 
 def entry(
@@ -265,7 +270,7 @@ def delete_in_steps(url: str, session_id: str) -> None:
 
 def delete_by_twos(store: Store, lock: SessionLock) -> None:
     """Delete a session as its store does, but two rows in each transaction."""
-    assert database_of(store).execute(statements.MARK_DELETED, lock[:2])
+    assert database_of(store).execute(statements.MARK_DELETED, (*lock[:2], lock.session_id))
     assert finish_deletion(database_of(store), lock.session_id, most=2)
 
 

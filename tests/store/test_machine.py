@@ -18,7 +18,18 @@ from handrail.store.protocol import EffectChange
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.extent import examples
-from tests.store.kit import NOW, append, delete, entry, insert, record_commit, replace, running_row, session_row
+from tests.store.kit import (
+    NOW,
+    append,
+    delete,
+    entry,
+    fork_row,
+    insert,
+    record_commit,
+    replace,
+    running_row,
+    session_row,
+)
 from tests.store.stores import ALL_STORES, MakeStore
 
 EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20, "third": 20}
@@ -86,17 +97,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.sessions.setdefault(session_id, Kept())
 
     @rule(source=ids, session_id=ids, head=st.integers(0, 6))
-    def copy(self, source: str, session_id: str, head: int) -> None:
+    def fork(self, source: str, session_id: str, head: int) -> None:
         session = self.model.sessions.get(source)
-        row = session_row(self.clock, session_id, parent=source, head=head)
         try:
-            copied = self.store.copy(source, row)
+            is_new = self.store.create(fork_row(self.clock, session_id, source, head))
         except SessionNotFoundError:
             assert session is None or head > len(session.entries)
             return
         assert session is not None
-        assert copied == (session_id not in self.model.sessions)
-        if copied:
+        assert is_new == (session_id not in self.model.sessions)
+        if is_new:
             covered = [number for number in session.checkpoints if number <= head]
             self.model.sessions[session_id] = Kept(session.entries[:head], covered)
 
@@ -203,6 +213,6 @@ class StoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("name", ALL_STORES)
 def test_every_history_leaves_what_counts(name: str) -> None:
-    """Whatever is created, written, copied, undone and held in whatever order, the store holds what the model does."""
+    """Whatever is created, written, forked, undone and held in whatever order, the store holds what the model does."""
     machine = type("Machine", (StoreMachine,), {"make_store": staticmethod(ALL_STORES[name])})
     run_state_machine_as_test(machine, settings=settings(max_examples=examples(EXAMPLES[name]), stateful_step_count=30))

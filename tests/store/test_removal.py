@@ -118,7 +118,7 @@ def test_session_cannot_be_opened_while_it_is_deleted(database: Store, clock: Fa
         with pytest.raises(SessionNotFoundError):
             database.acquire("s1", wait=HOUR)
         with pytest.raises(SessionNotFoundError):
-            database.copy("s1", kit.session_row(clock, "fork", head=2))
+            database.create(kit.fork_row(clock, "fork", "s1", 2))
         answers.append(database.find("s1") is None and not list(database.sessions()))
 
     with kit.at_point("unit-after-commit", look):

@@ -13,7 +13,7 @@ from handrail.store.protocol import RefusedWrite, has_written
 from handrail.store.sql.tables import read_run
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
-from tests.store.kit import NOW, append, at_point, delete_by_twos, entries, fill, held, session_row
+from tests.store.kit import NOW, append, at_point, delete_by_twos, entries, fill, fork_row, held, session_row
 from tests.wording import Wording
 
 SECOND = timedelta(seconds=1)
@@ -56,14 +56,14 @@ def test_session_has_one_run_and_each_change_follows_the_one_before(store: Store
     assert store.run("s1") == second
 
 
-def test_run_needs_its_session_and_stays_behind_in_a_copy(store: Store, clock: FakeClock) -> None:
+def test_run_needs_its_session_and_a_fork_has_none(store: Store, clock: FakeClock) -> None:
     """A session that does not exist has none; a fork is another session."""
     assert not write(store, row(clock, "none"))
     assert (store.run("none"), list(store.runs()), store.due_runs("desk", clock.now(), limit=9)) == (None, [], [])
     lock = held(store, clock)
     append(store, lock, 0, entries(1, 1), None)
     assert write(store, row(clock))
-    assert store.copy("s1", session_row(clock, "s2", parent="s1", head=1))
+    assert store.create(fork_row(clock, "s2", "s1", 1))
     assert store.run("s2") is None
     assert write(store, row(clock, "s2"))
 

@@ -29,7 +29,7 @@ from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.kit import raises
-from tests.store.kit import NOW, append, entries, entry, held, refused, session_row, stored, written
+from tests.store.kit import NOW, append, entries, entry, fork_row, held, refused, session_row, stored, written
 from tests.store.processes import SESSION, another_process, in_the_handler
 from tests.wording import Wording
 
@@ -176,7 +176,7 @@ def test_answers_come_oldest_first_and_belong_to_one_session(store: Store, clock
     assert write(store, None, earlier)
     assert store.answers("s1") == (earlier, later)
     assert (earlier.call, later.call) == ((None, "a"), ("r1", "c1"))
-    assert store.copy("s1", session_row(clock, "s2", head=1))
+    assert store.create(fork_row(clock, "s2", "s1", 1))
     assert store.answers("s2") == ()
     assert not write(store, None, earlier._replace(session_id="none"))
     assert store.answers("none") == ()

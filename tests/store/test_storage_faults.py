@@ -304,7 +304,7 @@ Write = Callable[[Store, SessionLock, EffectRow], object]
 
 WRITES: dict[str, Write] = {
     "create": lambda store, _lock, _row: store.create(kit.session_row(kit.CLOCK, "new")),
-    "copy": lambda store, _lock, _row: store.copy("s1", kit.session_row(kit.CLOCK, "fork", head=1)),
+    "fork": lambda store, _lock, _row: store.create(kit.fork_row(kit.CLOCK, "fork", "s1", 1)),
     "acquire": lambda store, _lock, _row: store.acquire("s2", wait=kit.NOW),
     "append": lambda store, lock, _row: kit.append(store, lock, 1, kit.entries(2, 2), None),
     "insert": lambda store, _lock, _row: kit.insert(store, kit.running_row(kit.CLOCK, "new")),

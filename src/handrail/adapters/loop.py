@@ -152,10 +152,9 @@ async def read_ahead(session: Session, *others: type[object]) -> None:
     """
     if session.store is None:
         return
-    from handrail.session.persistence.protocol import ForkedFrom  # noqa: PLC0415
     from handrail.taint import DelimiterSecret, Tainted  # noqa: PLC0415
 
-    used_by_runs = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
+    used_by_runs = (OpenSections, Tainted, DelimiterSecret)
     kinds = [kind for kind in (*used_by_runs, *others) if session[kind].version is not None]
     if kinds:
         await ASYNC.write_to(session.store, lambda: [session[kind].all() for kind in kinds])

@@ -315,4 +315,4 @@ def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[St
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
     number = store.record_of_call(question.call_session, question.call.outermost.storable)
     record = None if number is None else recorded_item(store, question.call_session, number)
-    return record is not None and record.session_id == question.call_session and bool(record.final)
+    return record is not None and bool(record.final)

@@ -16,8 +16,7 @@ from handrail.errors import SessionNotFoundError, StoreCorruptError, UnknownType
 from handrail.session.calls import CallRef, storable_id
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import open_work_in_store
-from handrail.session.persistence.loading import known_items
-from handrail.session.persistence.protocol import ForkedFrom, SessionEntry, SessionRow
+from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 
@@ -97,16 +96,6 @@ def agent_of_session(store: Store, session: SessionRow) -> str:
         except (ValueError, LookupError, AttributeError):
             break
     return session.tags.get(_TAG, "")
-
-
-def is_fork(store: Store, session: SessionRow) -> bool:
-    """Returns whether a session was forked from its parent, and not made for it.
-
-    Raises:
-        StoreCorruptError: it cannot be read.
-    """
-    forks = known_items(store, session, lambda kind: kind is ForkedFrom).get(ForkedFrom, ())
-    return any(item.session_id == session.session_id for item in forks)
 
 
 def find_session(store: Store, session_id: str) -> SessionRow:

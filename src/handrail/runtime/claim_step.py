@@ -23,6 +23,7 @@ that effect, whose call was stopped or cancelled, still runs in this process.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -98,11 +99,11 @@ async def _claim(run: CallState, tool: Tool[Any, Any], *, is_decided: bool) -> r
     key = await find_effect_key(run, tool)
     run.name_effect(key.key)
     request = _build_request(run, tool, key)
-    while True:
+    replay = await _inherited_result(run, tool, request) if run.environment.session.origins else None
+    while replay is None:
         row = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
         apply = None if row else await _choose_apply(run, ledger)
         answer = effects.Hit(row) if row else await ledger.claim_in(apply, request, run.mode.in_thread)
-        replay: replays.ReplayedResult | None = None
         if isinstance(answer, effects.Claimed):
             reached("after-claim")
             if is_decided:
@@ -119,8 +120,7 @@ async def _claim(run: CallState, tool: Tool[Any, Any], *, is_decided: bool) -> r
             replay = await _replayed(run, tool, answer.row, request)
         elif isinstance(answer, effects.Busy):
             replay = _held_by_caller(answer) or await _wait_for(run, tool, answer, request)
-        if replay is not None:
-            return replay
+    return replay
 
 
 async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
@@ -176,11 +176,12 @@ async def _repeated_effect(
     external = tool.external
     if external is None:
         return None
-    ledger, root = run.environment.find_ledger(), _outermost_id(run.environment.session)
-    if ledger.has_no_slots(root, tool.name):
+    ledger, root, *above = run.environment.find_ledger(), *_run_roots(run.environment.session)
+    if all(ledger.has_no_slots(session_id, tool.name) for session_id in (root, *above)):
         return None
     repeats = external.repeat_unknown == "allow" or external.on_orphan == "retry"
-    rows = await run.mode.write_to(ledger.units, partial(ledger.unresolved_slots, root, tool.name))
+    read = partial(_unresolved_slots, ledger, (root, *above), tool.name)
+    rows = await run.mode.write_to(ledger.units, read)
     others = [row for row in rows if not (_is_meant(run, row) if row.status == "done" else repeats)]
     equal = [row for row in others if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
     # A slot that is unknown, running or done is answered from its row.
@@ -189,6 +190,10 @@ async def _repeated_effect(
     notes = (unknown_outcome(tool.name),)
     for row in equal:
         try:
+            if not row.is_below(root):
+                from handrail.runtime.origins import unsettled_in_origin  # noqa: PLC0415
+
+                raise unsettled_in_origin(run, row)
             effect = row if row.status == "done" else await settle_unknown(run, tool, row)
         except CallRefusedError as error:
             if run.turn.caller is not None:  # its message, if it fails, says that the effect is unknown
@@ -201,7 +206,8 @@ async def _repeated_effect(
 
 def _is_meant(run: CallState, row: EffectRow) -> bool:
     callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
-    if row.owner.session_id == run.environment.session.session_id:
+    session = run.environment.session
+    if row.owner.session_id in {session.session_id, *session.origins}:
         calls = {run.ref.storable.outermost}
     else:  # that of an agent, which has a session of its own
         calls = {
@@ -240,6 +246,17 @@ def _outermost_id(session: Session) -> str:
             break
         name = above_id
     return name
+
+
+def _run_roots(session: Session) -> list[str]:
+    """The outermost session of a run, and those that are the same in the origins of a fork."""
+    root = _outermost_id(session)
+    below = session.session_id.removeprefix(root)
+    return [root, *(origin.removesuffix(below) for origin in session.origins)]
+
+
+def _unresolved_slots(ledger: EffectLedger, roots: Sequence[str], tool: str) -> list[EffectRow]:
+    return [*{row[:2]: row for root in roots for row in ledger.unresolved_slots(root, tool)}.values()]
 
 
 def _find_started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
@@ -302,12 +319,19 @@ def _build_request(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effe
 
 
 async def _replayed(
-    run: CallState, tool: Tool[Any, Any], row: EffectRow, request: effects.ClaimRequest | None = None
+    run: CallState,
+    tool: Tool[Any, Any],
+    row: EffectRow,
+    request: effects.ClaimRequest | None = None,
+    origin_note: str = "",
 ) -> replays.ReplayedResult | None:
-    """The result of an effect that has happened; `None` if another call has been given it meanwhile."""
-    note = ""
+    """The result of an effect that has happened; `None` if another call has been given it meanwhile.
+
+    One of the origin of a fork has a note that says so, and is not written to.
+    """
+    note = origin_note
     if request is not None and row.params_hash != request.params_hash:
-        note = records.other_arguments(row.arguments)
+        note = " ".join(filter(None, (records.other_arguments(row.arguments), note)))
     try:
         result = records.load_result(tool, row)
         # A part, because a value with a `render` is shown without the message.
@@ -316,6 +340,8 @@ async def _replayed(
         raise _unreadable(tool, row, error) from error
     ledger, settles = run.environment.find_ledger(), run.environment.settles is not None
     run.name_effect(row.key)
+    if origin_note:
+        return replays.ReplayedResult(row, result, tool)
     current_row, below = row, tuple[EffectRow, ...]()
     ticket: Ticket | None = run.turn.ticket
     if not settles and (row.is_unread or (run.shares_store and row.applied_at is None)):
@@ -331,6 +357,15 @@ async def _replayed(
     if not (waits or row.is_unread or below) or row.effect_id in above:
         return replays.ReplayedResult(row, result, tool)
     return replays.UnappliedResult(ledger, current_row, tool, result, ticket=ticket, below=below, settles=settles)
+
+
+async def _inherited_result(
+    run: CallState, tool: Tool[Any, Any], request: effects.ClaimRequest
+) -> replays.ReplayedResult | None:
+    from handrail.runtime.origins import find_inherited, origin_note  # noqa: PLC0415
+
+    row = await find_inherited(run, tool, request)
+    return None if row is None else await _replayed(run, tool, row, request, origin_note(row))
 
 
 async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> replays.ReplayedResult | None:

@@ -210,11 +210,6 @@ class CallRecord(Protocol):
     """An event that records a call: `ToolInvoked` of the layer above."""
 
     @property
-    def session_id(self) -> str:
-        """The session of the call."""
-        ...
-
-    @property
     def final(self) -> bool:
         """Returns whether the same call, asked again, is answered from this record."""
         ...
@@ -228,15 +223,14 @@ class CallRecord(Protocol):
 class CallRecords:
     """The records of a session's calls, by identity; `lock` is the session's."""
 
-    __slots__ = ("_lock", "_records", "_session_id")
+    __slots__ = ("_lock", "_records")
 
-    def __init__(self, session_id: str, lock: threading.RLock) -> None:
-        self._session_id = session_id
+    def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
         self._records: dict[CallRef, CallRecord] = {}
 
     def add(self, ref: CallRef, record: CallRecord) -> None:
-        """Adds a committed record, or one that a fork takes over."""
+        """Adds a committed record."""
         with self._lock:
             self._records[ref.storable] = record
 
@@ -244,17 +238,16 @@ class CallRecords:
         """Returns whether `find` reads nothing from the store. Without the lock: what is at hand stays so."""
         return True
 
-    def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
+    def find(self, ref: CallRef) -> CallRecord | None:
         """The newest record of a call; `None` if there is none.
 
-        A session in memory finds only calls that have a reply, and a fork with `own` only calls of its own.
+        A session in memory finds only calls that have a reply. A stored fork has the records of its origin.
 
         Raises:
             StoreError: the store cannot be read.
         """
         with self._lock:
-            record = self._records.get(ref.storable)
-        return None if record is None or (own and record.session_id != self._session_id) else record
+            return self._records.get(ref.storable)
 
     def is_final(self, ref: CallRef) -> bool:
         """Returns whether a call is answered from its record when it is asked again; raises as `find`."""

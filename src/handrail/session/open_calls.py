@@ -236,7 +236,7 @@ def open_work_in_store(store: SessionStore, row: SessionRow) -> tuple[tuple[Open
     def is_settled(ref: CallRef) -> bool:
         number = store.record_of_call(row.session_id, ref.storable)
         record = None if number is None else recorded_item(store, row.session_id, number)
-        return record is not None and record.session_id == row.session_id and record.final
+        return record is not None and record.final
 
     items = known_items(store, row, lambda kind: hasattr(kind, "listed_calls"))
     calls = list_open_calls(items, row.session_id, store.open_claims(row.session_id), is_settled)

@@ -243,7 +243,7 @@ class SessionSlices:
         self._outside = threading.RLock()  # writes from outside of calls wait for each other
         self.owner: SliceOwner = SliceOwner(session_id)  # stands for the session in its slices
         self.lock: threading.RLock = threading.RLock()  # guards rules, records and slices
-        self.calls: CallRecords = CallRecords(session_id, self.lock)  # the records of calls
+        self.calls: CallRecords = CallRecords(self.lock)  # the records of calls
         self.recorder: SessionRecorder | None = None  # writes the session to its store; `None` in memory
         self.adopt({}, {})
 

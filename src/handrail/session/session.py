@@ -220,6 +220,11 @@ class Session:
         return None if self.recorder is None else self.recorder.store
 
     @property
+    def origins(self) -> tuple[str, ...]:
+        """The ids of the stored sessions whose effects a fork does not repeat: its origin, the origin of that, ..."""
+        return () if self.recorder is None else self.recorder.origins
+
+    @property
     def kinds(self) -> tuple[type[Any], ...]:
         """The types whose slices hold items, STATE first."""
         with self.slices.lock:
@@ -267,15 +272,19 @@ class Session:
             )
         return self.recorder.store.connection()
 
-    def fork(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
+    def fork(
+        self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None, new_keys: bool = False
+    ) -> Session:
         """Returns a session that starts with everything this one holds and goes its own way.
 
-        It has the same reducers, and a dispatcher without subscribers. In memory it costs what `snapshot` costs; a
-        stored session is copied in its store.
+        It has the same reducers, and a dispatcher without subscribers. In memory it costs what `snapshot` costs, and
+        has a ledger of its own. The fork of a stored session refers to the entries of this one, and repeats none of its
+        effects: an equal call or key is answered with the result that this session has.
 
         Args:
             session_id: the id of the fork; a new one by default.
-            at: a call of a stored session, as `(reply, call id)`, whose record ends the copy.
+            at: a call of a stored session, as `(reply, call id)`, whose record is the last entry that both share.
+            new_keys: whether calls after it may repeat what a stored session has done, as in a test.
 
         Raises:
             SessionError: `at` names no recorded call, a call runs here, or the id is taken.
@@ -283,12 +292,10 @@ class Session:
         _check("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self.recorder is not None and self._opening is not None:
-            from handrail.session.persistence.loading import copy_for_fork  # noqa: PLC0415
+            from handrail.session.persistence.loading import create_fork  # noqa: PLC0415
 
-            opening, note = copy_for_fork(self.recorder, self._opening, new_id, at)
-            copy = self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
-            copy[type(note)].append(note)
-            return copy
+            opening = create_fork(self.recorder, self._opening, new_id, at, new_keys=new_keys)
+            return self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
         if at is not None:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
@@ -296,9 +303,11 @@ class Session:
             fork.slices.adopt(self.slices.state.share(), self.slices.log, self.slices.rules)
         return fork
 
-    async def fork_async(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
+    async def fork_async(
+        self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None, new_keys: bool = False
+    ) -> Session:
         """As `fork`, on a thread. A fork that is made after the task was cancelled is closed again."""
-        return await _open_on_thread(partial(self.fork, session_id=session_id, at=at))
+        return await _open_on_thread(partial(self.fork, session_id=session_id, at=at, new_keys=new_keys))
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """Returns an empty session for work on behalf of this one, as of an agent used as a tool.
@@ -338,8 +347,9 @@ class Session:
         from handrail.session.persistence import loading  # noqa: PLC0415
 
         with HeldInterrupts():  # where Ctrl-C came, the session is collected, which releases it
+            parent_id = None if parent is None else parent.session_id
             recorder = loading.load_session(
-                opening, session_id, tags or {}, None if parent is None else parent.session_id
+                opening, session_id, tags or {}, parent_id, None if parent is None else parent.origins
             )
             session = cls(
                 session_id=session_id, tags=recorder.session_lock.row.tags, parent=parent, dispatcher=dispatcher

@@ -159,13 +159,9 @@ def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
     recorder = last.recorder
     if recorder is None or not reads_above(last):
         return
-    from handrail.session.persistence.protocol import ForkedFrom, works_for  # noqa: PLC0415
-
-    store, ids = recorder.store, {last.session_id}
-    above = works_for(recorder.session_lock.row, last[ForkedFrom].all())
+    store, ids, above = recorder.store, {last.session_id}, recorder.session_lock.row.parent
     # A session may have been deleted, and its id used again for one that is made for its former child.
     while above is not None and above not in ids and (row := store.find(above)) is not None:
         ids.add(above)
-        unopened = UnopenedSession(store, row)
-        yield unopened
-        above = works_for(row, unopened.log(ForkedFrom))
+        yield UnopenedSession(store, row)
+        above = row.parent

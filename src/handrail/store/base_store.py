@@ -16,7 +16,7 @@ from handrail.clock import Clock
 from handrail.process import process_in_words
 from handrail.session import Session
 from handrail.session.calls import OpenCall
-from handrail.session.persistence.protocol import SessionLock
+from handrail.session.persistence.protocol import EntrySegment, SessionLock
 from handrail.session.session import OpenOptions
 from handrail.store.locks import LIVE_CLAIMS, SessionLockTable, StoreOwner, is_of_this_process, session_lost
 from handrail.store.protocol import (
@@ -39,6 +39,8 @@ else:
     _Rest = object
 
 
+_LAST = 2**62  # no entry has this number
+
 LEASE_OF_EVICTED: Final = timedelta(seconds=20)
 """How long an effect is waited for at most whose process has lost the session, and does not renew it."""
 
@@ -54,6 +56,20 @@ class BaseStore(_Rest):
         self._owner = owner
         self.url: str = url
         self._locks = SessionLockTable(owner, clock=clock, store=url)
+
+    def _origin(self, session_id: str) -> tuple[str, int] | None:
+        row = self.find(session_id)
+        return None if row is None or row.origin is None else (row.origin, row.origin_head)
+
+    def _segments(self, session_id: str, after: int = 0, until: int | None = None) -> list[EntrySegment]:
+        """Where the entries with `after < number <= until` are: those of a fork are in its origin, too; in order."""
+        segments: list[EntrySegment] = []
+        until = _LAST if until is None else until
+        while (origin := self._origin(session_id)) is not None and origin[1] > after:
+            segments.append(EntrySegment(session_id, origin[1], until))
+            session_id, until = origin[0], min(until, origin[1])
+        segments.append(EntrySegment(session_id, after, until))
+        return [one for one in reversed(segments) if one.after < one.until]
 
     def slots_below(self, root: str) -> Iterable[EffectRow]:
         """Returns rows of a session and those below it, among them all slots that are running, unknown or unread."""

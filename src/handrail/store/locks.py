@@ -87,6 +87,8 @@ ended. By effect and fence.
 
 in_forked_process(LIVE_CLAIMS.clear, NEW_CLAIMS.clear, RUNNING_HANDLERS.clear)
 
+_MOST_NAMED = 5
+
 
 def new_owner() -> str:
     """Makes a name for a store of this process: that of the process, and a random word."""
@@ -198,6 +200,12 @@ def session_lost(lock: SessionLock, head: int, holder: tuple[str, int] | None) -
         why = f"its newest entry is number {holder[1]}, not {head}: another process has written to it"
     msg = f"session {lock.session_id!r} cannot be written to: {why}. Open it again to continue from its present state"
     return SessionLostError(msg, session_id=lock.session_id)
+
+
+def session_has_forks(session_id: str, forks: Sequence[str]) -> SessionError:
+    """Describes a session that is not deleted because forks refer to its entries."""
+    names = ", ".join(map(repr, forks[:_MOST_NAMED])) + (", ..." if len(forks) > _MOST_NAMED else "")
+    return SessionError(f"session {session_id!r} has the first entries of its forks ({names}); delete these before it")
 
 
 def newest_number(session_id: str, head: int, entries: Sequence[SessionEntry]) -> int:

@@ -23,6 +23,7 @@ from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
     DatabaseConnection,
+    EntrySegment,
     RunChange,
     RunRow,
     SessionAppend,
@@ -61,7 +62,7 @@ class _Session:
 
     def append(self, append: SessionAppend) -> None:
         _, head, entries, checkpoint = append
-        self.entries[head:] = entries
+        self.entries[head - self.row.origin_head :] = entries
         if checkpoint is not None and (not self.checkpoints or self.checkpoints[-1].number < checkpoint.number):
             self.checkpoints.append(checkpoint)
         self.row = self.row._replace(head=head + len(entries))
@@ -158,9 +159,14 @@ class MemoryStore(BaseStore):
     # ------------------------------------------------------------------------------------------------------- sessions
 
     def create(self, row: SessionRow) -> bool:
-        """Adds a session without entries; returns whether there was none of that id."""
+        """Adds a session without entries of its own; returns whether there was none of that id."""
         with self._lock:
-            return self._add(_Session(row._replace(head=0)))
+            if row.origin is not None and self._require_session(row.origin).row.head < row.origin_head:
+                raise locks.session_not_found(row.origin, self.url)  # it has been deleted meanwhile, and made anew
+            if row.session_id in self._sessions:
+                return False
+            self._sessions[row.session_id] = _Session(row._replace(head=row.origin_head))
+            return True
 
     def find(self, session_id: str) -> SessionRow | None:
         """Returns the present row of a session; `None` if there is none."""
@@ -173,14 +179,10 @@ class MemoryStore(BaseStore):
             places = {(session.row.created_at, name): session.row for name, session in self._sessions.items()}
         return (places[place] for place in sorted(places, reverse=True) if after is None or place < after)
 
-    def copy(self, source: str, row: SessionRow) -> bool:
-        """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints."""
+    def forks(self, session_id: str) -> tuple[str, ...]:
+        """Returns the ids of the forks of a session."""
         with self._lock:
-            session = self._require_session(source)
-            if row.head > session.row.head:  # it has been deleted meanwhile, and made anew
-                raise locks.session_not_found(source, self.url)
-            checkpoints = [checkpoint for checkpoint in session.checkpoints if checkpoint.number <= row.head]
-            return self._add(_Session(row, session.entries[: row.head], checkpoints))
+            return tuple(name for name, session in self._sessions.items() if session.row.origin == session_id)
 
     def held_sessions(self) -> frozenset[str]:
         """Returns the sessions that are held at this moment."""
@@ -193,15 +195,15 @@ class MemoryStore(BaseStore):
             entries = self._sessions.get(session_id, _NONE).entries
             effects = [row for row in self._rows.values() if row.partition == session_id]
             size = sum(len(entry.items) for entry in entries) + sum(row.size for row in effects)
-            return SessionSize(
-                len(entries), len(self.recorded_calls(session_id, limit=len(entries))), len(effects), size
-            )
+            return SessionSize(len(entries), sum(map(_is_record, entries)), len(effects), size)
 
     def delete_session(self, lock: SessionLock) -> None:
         """Deletes a session, with the effects that belong to it alone; the lock remains to be released."""
         session_id = lock.session_id
         with self._lock:
             self._check_holder(lock)
+            if forks := self.forks(session_id):
+                raise locks.session_has_forks(session_id, forks)
             del self._sessions[session_id]
             for row in [row for row in self._rows.values() if row.partition == session_id and session_id]:
                 self._change(row, None)
@@ -272,15 +274,18 @@ class MemoryStore(BaseStore):
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """Returns the newest checkpoint that covers no entry after `until`."""
-        newest = reversed(self._sessions.get(session_id, _NONE).checkpoints)
-        return next((one for one in newest if until is None or one.number <= until), None)
+        for name, _, last in reversed(self._segments(session_id, until=until)):
+            for checkpoint in reversed(self._sessions.get(name, _NONE).checkpoints):
+                if checkpoint.number <= last:
+                    return checkpoint
+        return None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
         """Returns the entries with `after < number <= until`, in order; of one type, if it is named."""
-        entries = self._sessions.get(session_id, _NONE).entries[after:until]
-        return (entry for entry in entries if type_name is None or entry.type_name == type_name)
+        parts = [self._own_entries(segment) for segment in self._segments(session_id, max(after, 0), until)]
+        return (entry for part in parts for entry in part if type_name is None or entry.type_name == type_name)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
@@ -384,16 +389,14 @@ class MemoryStore(BaseStore):
             self._rows[before[:2]] = row
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
-        for entry in reversed(tuple(self._sessions.get(session_id, _NONE).entries)):
-            if entry.role == "log" and entry.call_id:
+        for segment in reversed(self._segments(session_id)):
+            for entry in filter(_is_record, reversed(self._own_entries(segment))):
                 yield CallRef(entry.reply or None, entry.call_id), entry.number
 
-    def _add(self, session: _Session) -> bool:
-        session_id = session.row.session_id
-        if session_id in self._sessions:
-            return False
-        self._sessions[session_id] = session
-        return True
+    def _own_entries(self, segment: EntrySegment) -> list[SessionEntry]:
+        session = self._sessions.get(segment.session_id, _NONE)
+        before = session.row.origin_head
+        return session.entries[segment.after - before : segment.until - before]
 
     def _require_session(self, session_id: str) -> _Session:
         if (session := self._sessions.get(session_id)) is None:
@@ -404,3 +407,7 @@ class MemoryStore(BaseStore):
         holder = self.holder(lock.session_id)
         if holder is None or holder[0] != lock.token or head not in {None, holder[1]}:
             raise locks.session_lost(lock, head or 0, holder)
+
+
+def _is_record(entry: SessionEntry) -> bool:
+    return entry.role == "log" and bool(entry.call_id)

@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from handrail import __version__
 from handrail.errors import SessionNotFoundError
-from handrail.operations.sessions import is_fork
 from handrail.store import Store
 from handrail.view.live import RunUpdate
 from handrail.view.render import Look, count_outcomes, render, render_part, render_status
@@ -55,8 +54,7 @@ def export_run(store: Store, session_id: str, *, trace_url: str = "") -> str:
     rest = RunUpdate(0, (), Markup().join(render_part(part, look) for part in open_parts), status)
     rows = (render_part(part, look) for part in parts)
     text = {"style": inline(style), "script": inline(script), "policy": policy, "source": source}
-    is_forked = row.parent is not None and is_fork(store, row)
-    return render("run.html", row=row, is_fork=is_forked, parts=rows, tail=lambda: rest, **text)
+    return render("run.html", row=row, parts=rows, tail=lambda: rest, **text)
 
 
 def _source(text: str) -> str:

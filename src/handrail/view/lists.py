@@ -26,7 +26,7 @@ from pydantic_core import from_json
 from handrail.errors import LedgerError, StoreCorruptError, UnknownTypeError
 from handrail.operations.effects import EffectState, EffectView, find_effects
 from handrail.operations.questions import StoredQuestion, agents_asking, questions_in, stored_questions
-from handrail.operations.sessions import agent_of_session, is_fork
+from handrail.operations.sessions import agent_of_session
 from handrail.runtime import ToolInvoked
 from handrail.session.calls import OpenCall
 from handrail.session.persistence.protocol import SessionRow
@@ -99,7 +99,6 @@ class SessionLine(NamedTuple):
     row: SessionRow
     states: tuple[ListedState, ...]
     agent: str = ""
-    is_fork: bool = False
 
 
 class QuestionLine(NamedTuple):
@@ -166,7 +165,7 @@ def _read_line(store: Store, row: SessionRow, in_use: frozenset[str], filter_sta
         states: tuple[ListedState, ...] = tuple(name for name, test in tests.items() if test())
         # Not all of a long session is read for the name of its agent.
         agent = agent_of_session(store, row._replace(head=min(row.head, _FIRST_ENTRIES)))
-        return SessionLine(row, states, agent, row.parent is not None and is_fork(store, row))
+        return SessionLine(row, states, agent)
     # One session does not hide the others.
     except (StoreCorruptError, UnknownTypeError, ImportError, ValueError, AttributeError):
         return SessionLine(row, ("running", "unreadable") if is_held else ("unreadable",))

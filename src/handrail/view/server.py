@@ -33,7 +33,7 @@ from starlette.routing import Route
 
 from handrail import __version__
 from handrail.errors import HandrailError, LedgerError, SessionError, SessionNotFoundError
-from handrail.operations.sessions import find_session, is_fork
+from handrail.operations.sessions import find_session
 from handrail.redaction import redacted
 from handrail.store import Store
 from handrail.view.actions import FORMS, FormFields, PageActions, read_form
@@ -159,8 +159,8 @@ class ViewServer:
     def _run(self, request: Request) -> Response:
         run = self._runs.open(_parameter(request, "session"))
         template, values = templates().get_template("run.html"), self._values(request)
-        is_forked, parts = run.row.parent is not None and is_fork(self._store, run.row), run.stream()
-        page = template.stream(values, row=run.row, is_fork=is_forked, parts=parts, tail=lambda: parts.tail)
+        parts = run.stream()
+        page = template.stream(values, row=run.row, parts=parts, tail=lambda: parts.tail)
         page.enable_buffering(_TOGETHER)
         return StreamingResponse(page, media_type="text/html")
 

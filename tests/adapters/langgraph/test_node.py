@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.runtime import Session, ToolInvoked
-from handrail.session import stored_as
+from handrail.session import CallRef, stored_as
 from handrail.store import Store
 from tests.adapters.langgraph.kit import CONFIG, App, Mode, ask, ask_once, make_node
 from tests.kit import Decides
@@ -96,6 +96,7 @@ def note(text: str) -> str:
 
 PAY = ("pay", {"order": "A-1"})
 PAY_OTHER = ("pay", {"order": "A-2"})
+PAY_ONCE, ONCE_MORE = ("pay_once", {"order": "A-1"}), ("pay_once", {"order": "A-2"})
 NOTE = ("note", {"text": "x"})
 
 
@@ -237,6 +238,29 @@ def test_time_travel_repeats_no_effect(store: Store, bank: Bank, mode: Mode) -> 
     app.asked = 0
     app.run({"messages": [HumanMessage("Again.")]})
     assert bank.paid == ["A-1", "A-1"]
+
+
+@MODES
+def test_branch_in_a_thread_of_its_own_repeats_no_effect(store: Store, bank: Bank, mode: Mode) -> None:
+    """With the messages of a checkpoint, and a fork of the session at their last call, named as the new thread."""
+    app = App(
+        make_node(store, bank.pay_once, note), [ask(NOTE, PAY_ONCE, reply="r1"), ask(ONCE_MORE, reply="r2")], mode
+    )
+    app.begin()
+    (past,) = [state for state in app.graph.get_state_history(CONFIG) if len(state.values.get("messages", ())) == 4]
+    with Session.open(store, "chat-17") as session:
+        at = CallRef.parse(past.values["messages"][-1].artifact["call"])
+        session.fork(session_id="chat-18", at=at).close()
+    branch = replace(app, config={"configurable": {"thread_id": "chat-18"}}, replies=[ask(NOTE, ONCE_MORE, reply="r3")])
+    branch.graph = app.graph
+    app.replies, app.asked = branch.replies, 0
+    branch.graph.update_state(branch.config, past.values, as_node="tools")
+    branch.run(None, branch.config)
+    assert branch.texts[:-1] == ["noted: x", "A-1 is paid", "noted: x"]
+    assert "chat-17" in str(branch.answers[-1].content)
+    assert bank.paid == ["A-1", "A-2"]
+    with Session.open(store, "chat-18") as fork:
+        assert [event.reply for event in fork[ToolInvoked]] == ["r1", "r1", "r3", "r3"]
 
 
 def test_message_that_is_edited_after_its_calls_have_run_is_refused(store: Store, bank: Bank) -> None:

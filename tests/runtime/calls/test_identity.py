@@ -176,16 +176,18 @@ def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: Wo
     assert world.done == ["a", "b", "a", "b"]
 
 
-def test_a_fork_does_not_answer_from_the_records_of_its_origin(world: World) -> None:
-    """The session is a part of the identity: a call of the past that is made again in the fork runs again."""
+@pytest.mark.parametrize("name", EFFECTS)
+@pytest.mark.parametrize("new_keys", [False, True])
+def test_a_fork_answers_from_the_records_that_it_shares(world: World, name: str, *, new_keys: bool) -> None:
+    """Their changes are in its slices: nothing before the fork runs again, also in another process."""
     with world.session() as session:
-        world.executor(session).execute(call("change", "a"), reply="r")
-        with session.fork(session_id="fork") as fork:
-            door = world.executor(fork)
-            assert [door.execute(call("change", "a"), reply="r").replayed for _ in range(2)] == [False, True]
-    with world.session("fork") as fork:
-        assert world.executor(fork).execute(call("change", "a"), reply="r").replayed
-    assert world.done == ["a", "a"]
+        first = world.executor(session).execute(call(name, "a"), reply="r")
+        session.fork(session_id="fork", new_keys=new_keys).close()
+    for _ in range(2):
+        with world.session("fork") as fork:
+            again = world.executor(fork).execute(call(name, "a"), reply="r")
+            assert (again.content, again.replayed) == (first.content, True)
+    assert world.done == ["a"]
 
 
 @pytest.mark.parametrize("reply", ["", 7])

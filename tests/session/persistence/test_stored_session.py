@@ -133,7 +133,7 @@ def three_calls(session: Session) -> None:
 
 
 def test_a_fork_holds_what_there_was_when_a_call_had_been_recorded(store: FaultyStore) -> None:
-    """It goes its own way, under its own id, with the tags of the other and its id as parent."""
+    """It goes its own way, under its own id, with the tags of the other and its id as origin."""
     with Session.open(store, "s", tags={"a": "b"}, checkpoint_every=2) as session:
         session[Note].register(Note, replace_latest)
         three_calls(session)
@@ -146,8 +146,43 @@ def test_a_fork_holds_what_there_was_when_a_call_had_been_recorded(store: Faulty
         assert session[Note].all() == (Note("0"), Note("1"), Note("2"))
     row = store.find("f")
     assert row is not None
-    assert row.parent == "s"
+    assert (row.parent, row.origin) == (None, "s")
     assert kept(store, "f")[Note] == (Note("own"),)
+
+
+def test_a_fork_of_a_fork_goes_back_before_the_first_one(store: FaultyStore) -> None:
+    """To a call that both have; what each of the three does afterwards is its own."""
+    with Session.open(store, "s", checkpoint_every=2) as session:
+        three_calls(session)
+        with session.fork(at=(None, "call-1"), session_id="f") as fork:
+            fork[Note].append(Note("f"))
+            with fork.fork(at=(None, "call-0"), session_id="g") as early, fork.fork(session_id="h") as late:
+                late[Note].append(Note("h"))
+                assert (early[Note].all(), early.origins) == ((Note("0"),), ("f", "s"))
+                early[Note].append(Note("g"))
+        session[Note].append(Note("s"))
+    texts = {name: "".join(note.text for note in kept(store, name)[Note]) for name in "sfgh"}
+    assert texts == {"s": "012s", "f": "01f", "g": "0g", "h": "01fh"}
+
+
+def test_a_fork_has_what_a_reset_takes_from_the_other(store: FaultyStore) -> None:
+    """A reset is an entry of one session; the records of calls stay in both."""
+    with Session.open(store, "s") as session:
+        three_calls(session)
+        session.fork(session_id="f").close()
+        session.reset()
+        with Session.open(store, "f") as fork:
+            assert fork[Note].all() == (Note("0"), Note("1"), Note("2"))
+            fork.fork(session_id="g").close()
+            fork.reset()
+            assert fork[Note].all() == ()
+    assert kept(store, "g")[Note] == (Note("0"), Note("1"), Note("2"))
+    assert [store.record_of_call(name, CallRef(None, "call-2")) for name in "sfg"] == [8, 8, 8]
+
+
+def test_a_session_in_memory_repeats_what_its_origin_has_done() -> None:
+    """It has a ledger of its own, and so has its fork: neither has an origin."""
+    assert Session().fork().origins == ()
 
 
 def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wording) -> None:

@@ -221,7 +221,7 @@ def test_damaged_page_is_told_when_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "desk.db"
     kit.filled(path).close()
     data = bytearray(path.read_bytes())
-    for start in range(4096 * 16, len(data), 4096):
+    for start in range(4096 * 17, len(data), 4096):
         data[start : start + 4096] = b"\xff" * 4096
     path.write_bytes(data)
     with SqliteStore(path) as store, pytest.raises(errors.StoreCorruptError):

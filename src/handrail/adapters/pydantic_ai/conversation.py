@@ -38,7 +38,6 @@ from handrail.errors import (
     SessionLostError,
     StoreError,
 )
-from handrail.runtime import ToolInvoked
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escaped_within
 from handrail.session import Session
@@ -191,15 +190,6 @@ class StoredHistory:
         is_answer = reply is not None and not reply.tool_calls
         return self.history[:-1] if is_answer and not self._unchecked else self.history
 
-    def adopt_records(self) -> None:
-        """Lets the records that a fork has of its original, with whose changes it started, answer the open calls."""
-        session = self.session
-        for call in self.unanswered:
-            ref = _ref(self.history, call)
-            record = session.calls.find(ref, own=False)
-            if isinstance(record, ToolInvoked) and record.final and record.session_id != session.session_id:
-                session.calls.add(ref, replace(record, session_id=session.session_id))
-
     def begin_anew(self) -> None:
         """Starts another conversation: earlier messages do not belong to it, and are `previous`."""
         self.previous = self.history
@@ -249,7 +239,6 @@ class StoredHistory:
                     f"the last run of {self._name} in session {self.session.session_id!r} is unfinished; resume it "
                     "with its history and without a user prompt: run(message_history=stored.history)"
                 )
-        self.adopt_records()
 
     async def _off_loop(self, act: Callable[[], None]) -> None:
         async with self._saving:

@@ -31,6 +31,7 @@ SESSION: Entity[StoredSession] = Entity(
         Field("entries", lambda session: session.row.head),
         Field("created", lambda session: session.row.created_at, key="created_at"),
         Field("parent", lambda session: session.row.parent),
+        Field("origin", lambda session: session.row.origin),
         Field("agent", lambda session: agent_of_session(session.store, session.row) or None),
         Field("tags", lambda session: dict(session.row.tags), _tags),
     ),

@@ -1,8 +1,8 @@
 """`handrail sessions delete|prune`: deletes sessions, with what belongs to them alone.
 
 A session is deleted with its child sessions, the children first: a process that dies in between leaves a parent that
-the same command deletes. What was shown is looked at again once the session is held, because another process may have
-used it since.
+the same command deletes. Forks go before their origin, which stays if one of them does. What was shown is looked at
+again once the session is held, because another process may have used it since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cyclopts import CycloptsError, Parameter
 from handrail.cli.options import PAGE, DryRun, StoreOptions, Yes, check_can_ask
 from handrail.cli.screen import Field, Screen
 from handrail.cli.sessions.listing import SessionFilter
-from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.errors import SessionError, SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.operations.sessions import find_session, know_conversations, last_used
 from handrail.serde.formatting import count_noun, format_size
 from handrail.session.open_calls import open_calls_in_store
@@ -54,6 +54,10 @@ class _Tree(NamedTuple):
     children: Sequence[SessionRow]
     size: SessionSize
     used_at: datetime
+
+    @property
+    def ids(self) -> set[str]:
+        return {row.session_id for row in (*self.children, self.row)}
 
 
 class _Plan(NamedTuple):
@@ -148,7 +152,23 @@ def _make_plan(store: Store, rows: Sequence[SessionRow], removal: SessionRemoval
             continue
         total_size = _total(store.session_size(entry.session_id) for entry in (*family, row))
         trees.append(_Tree(row, family, total_size, last_used(store, row)))
-    return _Plan(trees, reasons, store.unfinished_deletions())
+    return _Plan(_forks_first(store, trees, reasons), reasons, store.unfinished_deletions())
+
+
+def _forks_first(store: Store, trees: Sequence[_Tree], reasons: dict[str, str]) -> list[_Tree]:
+    waiting = {
+        tree.row.session_id: (tree, {fork for name in tree.ids for fork in store.forks(name)} - tree.ids)
+        for tree in trees
+    }
+    order: list[_Tree] = []
+    earlier = set[str]()
+    while ready := [tree for tree, forks in waiting.values() if forks <= earlier]:
+        order += ready
+        for tree in ready:
+            del waiting[tree.row.session_id]
+            earlier |= tree.ids
+    reasons |= {name: f"its fork {min(forks - earlier)} has entries from it" for name, (_, forks) in waiting.items()}
+    return order
 
 
 def _is_child(row: SessionRow) -> bool:
@@ -236,6 +256,8 @@ def _delete(store: Store, row: SessionRow, children: Sequence[SessionRow], remov
         return _HELD
     except SessionNotFoundError:  # another process has deleted it since
         return ""
+    except SessionError as error:  # another process has forked it since
+        return str(error)
 
 
 def _report(screen: Screen, plan: _Plan, done: _Plan, *, dry_run: bool, as_json: bool) -> None:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import chain, islice
 from operator import attrgetter
 from time import sleep
@@ -29,7 +29,7 @@ from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import open_calls_in_store
-from handrail.session.persistence.loading import append_to_logs, copy_session, held_session
+from handrail.session.persistence.loading import create_fork_of_row
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import Store
 from handrail.taint import DELIMITER_SECRET
@@ -391,12 +391,13 @@ def fork_session(
     *,
     at: Annotated[str | None, Parameter(metavar="CALL")] = None,
     as_: Annotated[str | None, FILLED, Parameter(name="--as", metavar="ID")] = None,
+    new_keys: Annotated[bool, Parameter(negative="")] = False,
     options: StoreOptions = StoreOptions(),
 ) -> None:
     """Make a session that shares the history of another one up to a call.
 
-    The fork has the same tags, and the other session as its parent. The ledger is not copied: keys of the scope
-    "session" belong to one session, so an earlier call that is repeated in the fork runs again.
+    The fork refers to the entries of the other session, its origin, and has the same tags. It repeats no effect of its
+    origin: an equal call, or one with an equal key, is answered with the result that the origin has.
 
     Example: `handrail sessions fork night-desk --at call-2 --as what-if`
 
@@ -404,20 +405,18 @@ def fork_session(
         session: The id of the session, as `sessions list` shows it.
         at: The last call that the fork shares, as `sessions show --entries` shows it; else all.
         as_: The id of the fork; else a random one.
+        new_keys: Let calls of the fork repeat what its origin has done, as in a test.
         options: The store and the output format.
     """
     with options.open(writing=True) as store:
         row = find_session(store, session)
         head = row.head if at is None else _end_of_call(store, session, at)
-        note = copy_session(store, row, as_ or uuid.uuid4().hex, head)
-        with held_session(store, note.session_id, wait=timedelta(0)) as lock:
-            append_to_logs(store, lock, [note])
+        fork = create_fork_of_row(store, row, as_ or uuid.uuid4().hex, head, new_keys=new_keys)
         if options.as_json:
-            fork = find_session(store, note.session_id)
             Screen().json(SESSION.json(StoredSession(store, fork, frozenset())))
             return
     count = count_noun(head, "entry", "entries")
-    Screen().say(f"Session {note.session_id} starts with the first {count} of {session}.")
+    Screen().say(f"Session {fork.session_id} starts with the first {count} of {session}.")
 
 
 def _end_of_call(store: Store, session: str, at: str) -> int:

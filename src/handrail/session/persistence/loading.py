@@ -20,7 +20,6 @@ from handrail.redaction import redacted_logger
 from handrail.session.calls import CallRecord, CallRecords, CallRef, shown_id
 from handrail.session.persistence.protocol import (
     EntryIndex,
-    ForkedFrom,
     ItemRange,
     SessionAppend,
     SessionEntry,
@@ -30,7 +29,6 @@ from handrail.session.persistence.protocol import (
     find_index,
     load_indexes,
     runs_between,
-    works_for,
 )
 from handrail.session.persistence.recorder import EntryDraft, SessionRecorder
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
@@ -172,9 +170,15 @@ class LoadedSession(NamedTuple):
 
 
 def load_session(
-    opening: LoadedSession, session_id: str, tags: Mapping[str, str], parent: str | None
+    opening: LoadedSession,
+    session_id: str,
+    tags: Mapping[str, str],
+    parent: str | None,
+    parent_origins: Sequence[str] | None,
 ) -> SessionRecorder:
     """Acquires a session and learns where its items stand; creates it if it does not exist.
+
+    `parent_origins` are those of its parent, if this process has that open.
 
     Raises:
         SessionNotFoundError: it does not exist, and is not to be created.
@@ -213,6 +217,7 @@ def load_session(
             kinds,
             types,
             records_changes=opening.record_changes,
+            origins=origin_ids(store, row, parent_origins),
         )
         recorder.queue.check_wait = partial(store.check_wait, queued=True)
     # Also for Ctrl-C: the lock would be held until the process ends.
@@ -247,11 +252,12 @@ def stored_slices(recorder: SessionRecorder, owner: SliceOwner) -> tuple[Version
 class StoredCallRecords(CallRecords):
     """The records of the calls of a session that had some when it was opened."""
 
-    __slots__ = ("_head", "_is_complete", "_numbers", "_recorder")
+    __slots__ = ("_head", "_is_complete", "_numbers", "_recorder", "_session_id")
 
     def __init__(self, recorder: SessionRecorder) -> None:
-        super().__init__(recorder.session_lock.session_id, recorder.lock)
+        super().__init__(recorder.lock)
         self._recorder = recorder
+        self._session_id = recorder.session_lock.session_id
         self._head = recorder.head  # when the session was opened
         # The numbers of their entries, of which the newest counts; a record is read when it is first asked for. `None`
         # for a call that the store was asked for, and that has none.
@@ -264,14 +270,14 @@ class StoredCallRecords(CallRecords):
         number = self._numbers.get(key, None if self._is_complete else 0)
         return number is None or key in self._records
 
-    def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
+    def find(self, ref: CallRef) -> CallRecord | None:
         """As of `CallRecords`; records since the opening are newer than stored ones."""
         key = ref.storable
         with self._lock:
             if key not in self._records and (number := self._find_number(key)) is not None:
                 recorder, session_id = self._recorder, self._session_id
                 self._records[key] = recorded_item(recorder.store, session_id, number, kinds=recorder.kinds)
-        return super().find(key, own=own)
+        return super().find(key)
 
     def _find_number(self, ref: CallRef) -> int | None:
         recorder = self._recorder
@@ -371,12 +377,10 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
     return kinds
 
 
-def copy_for_fork(
-    recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: tuple[str | None, str] | None
-) -> tuple[LoadedSession, ForkedFrom]:
-    """Copies a session for its fork, up to the end of the call `at`, or to its own.
-
-    Returns how the copy is opened, and what it is to record of itself.
+def create_fork(
+    recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: tuple[str | None, str] | None, *, new_keys: bool
+) -> LoadedSession:
+    """Creates the fork of an open session, at the end of the call `at`, or at its own; returns how it is opened.
 
     Raises:
         SessionNotFoundError: the session is not in the store.
@@ -393,22 +397,41 @@ def copy_for_fork(
     end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).storable)
     if end is None:
         raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
-    return opening._replace(types=types), copy_session(store, row, new_id, end)
+    create_fork_of_row(store, row, new_id, end, new_keys=new_keys)
+    return opening._replace(types=types)
 
 
-def copy_session(store: SessionStore, row: SessionRow, new_id: str, end: int) -> ForkedFrom:
-    """Copies the session of a row up to an entry, and returns what the copy is to record of itself.
+def create_fork_of_row(store: SessionStore, row: SessionRow, new_id: str, end: int, *, new_keys: bool) -> SessionRow:
+    """Creates a fork of the session of a row, which shares its entries up to `end`; nothing is read or copied.
 
     Raises:
+        SessionNotFoundError: the session does not exist any more; nothing was written.
         SessionError: the store has a session of the new id; nothing was written.
-        StoreCorruptError: it cannot be read; nothing was written.
     """
-    earlier = known_items(store, row, lambda kind: kind is ForkedFrom).get(ForkedFrom, [])
-    fork = row._replace(session_id=new_id, parent=row.session_id, created_at=store.now(), head=end)
-    # Writes only if the id is free, in one transaction; a check before it could be overtaken by another process.
-    if not store.copy(row.session_id, fork):
+    fork = SessionRow(new_id, row.tags, row.parent, store.now(), end, row.session_id, end, new_keys)
+    # Writes only if the id is free; a check before it could be overtaken by another process.
+    if not store.create(fork):
         raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
-    return ForkedFrom(new_id, works_for(row, earlier))
+    return fork
+
+
+def origin_ids(store: SessionStore, row: SessionRow, parent_origins: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The sessions whose effects a session does not repeat: those that it was forked from, the nearest first.
+
+    For a child they are those that children of the same name have below the origins of its parent, which are read
+    unless they are given. Most sessions have neither origin nor parent, and nothing is read.
+    """
+    if row.new_keys:
+        return ()
+    if row.origin is not None:
+        origin = store.find(row.origin)
+        return (row.origin, *(() if origin is None else origin_ids(store, origin)))
+    if row.parent is None or not row.session_id.startswith(f"{row.parent}/"):
+        return ()
+    if parent_origins is None:
+        parent = store.find(row.parent)
+        parent_origins = () if parent is None else origin_ids(store, parent)
+    return tuple(f"{origin}{row.session_id.removeprefix(row.parent)}" for origin in parent_origins)
 
 
 def release_with(session: object, store: SessionStore, lock: SessionLock) -> None:

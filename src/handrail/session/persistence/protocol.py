@@ -15,6 +15,8 @@ The rules that every store keeps:
 5. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
 6. A session is deleted by its holder. It does not exist from the beginning of the deletion on, although its rows are
    removed in several transactions; a process that dies in between leaves them to `finish_deletion`, and to `create`.
+7. A fork has the entries of its origin up to `origin_head`, and its own ones after that. All reading of entries, calls
+   and checkpoints goes through both, and through the origin of the origin. A session with forks is not deleted.
 """
 
 # pyright: reportReturnType=false
@@ -24,13 +26,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.stored_types import stored_as
-from handrail.session.slices import SlicePolicy
 from handrail.transaction import UnitStore
 
 Role = Literal["state", "log", "event"]
@@ -42,35 +41,20 @@ class SessionRow(NamedTuple):
 
     session_id: str
     tags: Mapping[str, str]  # by which the program finds it
-    parent: str | None  # the id of the session that it was made for or forked from, if there is one
+    parent: str | None  # the id of the session that it was made for, if there is one
     created_at: datetime  # aware and in UTC
     head: int = 0  # the number of its newest entry; 0 while it has none
+    origin: str | None = None  # the id of the session that it was forked from, if it is a fork
+    origin_head: int = 0  # the number of the last entry that it shares with its origin
+    new_keys: bool = False  # whether it may repeat what its origin has done
 
 
-@stored_as("handrail.forked_from")
-@dataclass(frozen=True, slots=True)
-class ForkedFrom:
-    """Marks a session as a fork. Its slice is a LOG, and survives a reset; a fork of a fork has the items of both.
-
-    The row of a session names its parent or its original; this item says which. A row without one is read as that of a
-    child: also a fork whose process died before it was written.
-
-    Attributes:
-        session_id: the fork.
-        works_for: the parent of the original, if it has one.
-    """
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-    survives_reset: ClassVar[bool] = True
+class EntrySegment(NamedTuple):
+    """The entries of a session that one session holds itself: `after < number <= until`."""
 
     session_id: str
-    works_for: str | None
-
-
-def works_for(row: SessionRow, forks: Sequence[ForkedFrom]) -> str | None:
-    """The parent of the session of a row, which has these items; `None` for none."""
-    own = next((item for item in reversed(forks) if item.session_id == row.session_id), None)
-    return row.parent if own is None else own.works_for
+    after: int
+    until: int
 
 
 class SessionSize(NamedTuple):
@@ -260,7 +244,14 @@ class SessionStore(UnitStore, Protocol):
         """
 
     def create(self, row: SessionRow) -> bool:
-        """Adds a session without entries; returns whether there was none of that id."""
+        """Adds a session without entries of its own; returns whether there was none of that id.
+
+        Raises:
+            SessionNotFoundError: it is a fork, and its origin does not exist, or has fewer entries.
+        """
+
+    def forks(self, session_id: str) -> tuple[str, ...]:
+        """The ids of the forks of a session."""
 
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session, if it exists."""
@@ -337,20 +328,11 @@ class SessionStore(UnitStore, Protocol):
     def due_runs(self, queue: str, now: datetime, *, limit: int) -> Sequence[RunRow]:
         """The open runs of a queue that are due, those first that are due for the longest time."""
 
-    def copy(self, source: str, row: SessionRow) -> bool:
-        """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
-
-        Returns whether there was no session of that id.
-
-        Raises:
-            SessionNotFoundError: the session `source` does not exist.
-        """
-
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
 
     def session_size(self, session_id: str) -> SessionSize:
-        """The size of a session."""
+        """The size of a session, without the entries of its origin."""
 
     def delete_session(self, lock: SessionLock) -> None:
         """Deletes a session: its row, entries, checkpoints and answers, and the effects of its partition.
@@ -360,6 +342,7 @@ class SessionStore(UnitStore, Protocol):
 
         Raises:
             SessionLostError: the lock is not valid. Nothing was deleted.
+            SessionError: the session has forks, which are named. Nothing was deleted.
             StoreUnavailableError: the store does not answer; `finish_deletion` completes what has begun.
         """
 

@@ -127,6 +127,7 @@ class SessionRecorder:
     # project folder was moved, is in it from the beginning.
     types: dict[type[Any], StoredType]
     records_changes: bool = True  # whether records of calls have what was changed, for people
+    origins: tuple[str, ...] = ()  # the sessions whose effects this one does not repeat; see `loading.origin_ids`
     # The unit that adds entries has its turn, until its outcome is known.
     queue: WriteQueue = field(default_factory=WriteQueue)
     closed: str = ""  # why nothing is written any more; empty while something is

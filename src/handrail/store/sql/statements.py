@@ -94,6 +94,9 @@ OWNERS = (
 INSERT_SESSION = tables.SESSION_TABLE.insert(f"SELECT {tables.SESSION_TABLE.marks} WHERE {IS_CURRENT}")
 """A session, unless its id is taken."""
 
+KEEP_ORIGIN = "UPDATE handrail_sessions SET head = head WHERE session_id = ? AND head >= ?"
+"""The same origin of a fork, if it has so many entries: it is not deleted until the transaction has ended."""
+
 # A session whose rows are being removed has the head -1: no version of Handrail opens it or appends to it.
 _EXISTS = "head >= 0"
 
@@ -113,6 +116,9 @@ SET_HOLDER = (
     f"RETURNING {tables.SESSION_TABLE.names}"
 )
 """Sets the holder of a session, and returns its row, if that has the token that was read, or already the new one."""
+
+FORKS = f"SELECT session_id FROM handrail_sessions WHERE origin = ? AND {_EXISTS} ORDER BY session_id"
+"""The forks of a session."""
 
 KEEP_HOLDER = f"UPDATE handrail_sessions SET token = token WHERE session_id = ? AND token = ? AND {_EXISTS}"
 """The same holder, if it is still this one: no other can come until the transaction has ended."""
@@ -141,7 +147,10 @@ POSITIONS = f"{_POSITIONS}{_BETWEEN}{_IN_ORDER}"
 """The positions of entries, which opening a session reads, in order."""
 
 # In the words of the partial index, so that the database uses it.
-_RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
+_RECORDS = (
+    "SELECT reply, call_id, number FROM handrail_entries "
+    "WHERE session_id = ? AND +number <= ? AND role = 'log' AND call_id <> ''"
+)
 
 # By an expression, so that a database sorts what it finds in the index of records. To save that, SQLite would read the
 # rows in their order, and all of the items in each row.
@@ -170,13 +179,6 @@ INSERT_CHECKPOINT = tables.CHECKPOINT_TABLE.insert("VALUES (?, ?, ?)")
 
 NEWEST_CHECKPOINT = tables.CHECKPOINT_TABLE.select_from_session(" AND number <= ? ORDER BY number DESC LIMIT 1")
 """The newest checkpoint up to an entry."""
-
-_COPY = "{0.insertion} SELECT ?, {0.rest.names} FROM {0.name} WHERE session_id = ? AND number <= ?"
-COPY_ENTRIES = _COPY.format(tables.ENTRY_TABLE)
-"""The entries of another session, up to one."""
-
-COPY_CHECKPOINTS = _COPY.format(tables.CHECKPOINT_TABLE)
-"""The checkpoints of another session, up to an entry."""
 
 UNRELEASED_SESSIONS = f"SELECT session_id, token, owner FROM handrail_sessions WHERE token <> '' AND {_EXISTS}"
 """The sessions that have a holder, or whose holder has died; with token and owner."""
@@ -237,9 +239,9 @@ SESSION_SIZE = (
 
 MARK_DELETED = (
     "UPDATE handrail_sessions SET head = -1, token = '' "
-    f"WHERE session_id = ? AND token = ? AND head >= 0 AND {IS_CURRENT}"
+    f"WHERE session_id = ? AND token = ? AND head >= 0 AND NOT EXISTS ({FORKS.partition(' ORDER')[0]}) AND {IS_CURRENT}"
 )
-"""The beginning of a deletion, if the session is held with a token: from here on the session does not exist."""
+"""The beginning of a deletion, if the session is held with a token, and has no fork: it does not exist any more."""
 
 DELETED_SESSIONS = "SELECT session_id FROM handrail_sessions WHERE head < 0"
 """The sessions whose rows are being removed."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import chain
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import HandrailError, SessionUseError, StoreError
@@ -15,6 +16,8 @@ from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
     DatabaseConnection,
+    EntryPosition,
+    EntrySegment,
     RunRow,
     SessionContents,
     SessionEntry,
@@ -33,7 +36,9 @@ from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import check_blocking, may_wait_for_calls
 
-_LAST = 2**62
+_LATEST = 2**62
+_MOST_ORIGINS = 10_000
+_NOT_READ: tuple[str, int] = ("", 0)
 
 
 class SqlStore(BaseStore):
@@ -58,6 +63,8 @@ class SqlStore(BaseStore):
             raise
         self._units = UnitApplier(self._database, self, self._record_change)
         self._claims: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
+        # The origins of sessions whose rows were read: they never change.
+        self._origins: dict[str, tuple[str, int] | None] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -144,38 +151,48 @@ class SqlStore(BaseStore):
     # ------------------------------------------------------------------------------------------- sessions and commits
 
     def create(self, row: SessionRow) -> bool:
-        """Adds a session without entries; returns whether there was none of that id."""
-        columns = tables.session_columns(row._replace(head=0))
-        while self._database.execute(statements.INSERT_SESSION, columns) == 0:
+        """Adds a session without entries of its own; returns whether there was none of that id."""
+        while not self._insert_session(row):
             # Its process has died while it deleted a session of that id, of which rows are left.
             if not finish_deletion(self._database, row.session_id):
                 check_version(self._database.query, self.url)
                 return False
         return True
 
+    def _insert_session(self, row: SessionRow) -> int:
+        columns = tables.session_columns(row._replace(head=row.origin_head))
+        if row.origin is None:
+            return self._database.execute(statements.INSERT_SESSION, columns)
+        with self._database.transaction() as connection:
+            if not connection.execute(statements.KEEP_ORIGIN, (row.origin, row.origin_head)):
+                raise locks.session_not_found(row.origin, self.url)
+            return connection.execute(statements.INSERT_SESSION, columns)
+
     def find(self, session_id: str) -> SessionRow | None:
         """Returns the present row of a session; `None` if there is none."""
         rows = self._database.query(statements.GET_SESSION, (session_id,))
-        return tables.read_session(rows[0], self.url) if rows else None
+        return self._read_session(rows[0]) if rows else None
 
     def sessions(self, *, after: tuple[datetime, str] | None = None) -> Iterator[SessionRow]:
         """Returns all sessions, or those that follow one; each as it stood when the iteration came near it."""
         # The place of a page is the age and the id of the last session before it.
         pages = self._pages(statements.OLDER_SESSIONS, lambda last: (last[3], last[0]), _place(after))
-        return (tables.read_session(columns, self.url) for columns in pages)
+        return map(self._read_session, pages)
 
-    def copy(self, source: str, row: SessionRow) -> bool:
-        """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints."""
-        with self._database.transaction() as connection:
-            if not connection.query(statements.GET_SESSION, (source,)):
-                raise locks.session_not_found(source, self.url)
-            if connection.execute(statements.INSERT_SESSION, tables.session_columns(row)) == 0:
-                return False
-            # With fewer entries than it had, the other session has been deleted meanwhile, and perhaps made anew.
-            if connection.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head)) < row.head:
-                raise locks.session_not_found(source, self.url)
-            connection.execute(statements.COPY_CHECKPOINTS, (row.session_id, source, row.head))
-            return True
+    def _read_session(self, columns: tables.Columns) -> SessionRow:
+        row = tables.read_session(columns, self.url)
+        if len(self._origins) >= _MOST_ORIGINS:
+            self._origins.clear()
+        self._origins[row.session_id] = None if row.origin is None else (row.origin, row.origin_head)
+        return row
+
+    def _origin(self, session_id: str) -> tuple[str, int] | None:
+        origin = self._origins.get(session_id, _NOT_READ)
+        return super()._origin(session_id) if origin is _NOT_READ else origin
+
+    def forks(self, session_id: str) -> tuple[str, ...]:
+        """Returns the ids of the forks of a session."""
+        return tuple(str(fork) for (fork,) in self._database.query(statements.FORKS, (session_id,)))
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
         """Returns the answers that people have given to calls of a session, the oldest first."""
@@ -210,8 +227,13 @@ class SqlStore(BaseStore):
 
     def delete_session(self, lock: SessionLock) -> None:
         """Deletes a session and its effects; the lock remains. If it fails half-way, `finish_deletion` completes it."""
-        if not self._database.execute(statements.MARK_DELETED, lock[:2]):
-            check_version(self._database.query, self.url)
+        with self._database.transaction() as connection:
+            # By statements of their own: the second one sees the forks that were made while the first one waited.
+            connection.execute(statements.KEEP_HOLDER, lock[:2])
+            is_deleted = connection.execute(statements.MARK_DELETED, (*lock[:2], lock.session_id))
+        if not is_deleted:
+            if forks := self.forks(lock.session_id):
+                raise locks.session_has_forks(lock.session_id, forks)
             raise locks.session_lost(lock, 0, self.holder(lock.session_id))
         self.watchers.unresolved.forget(lock.session_id)
         self.finish_deletion(lock.session_id)
@@ -236,7 +258,7 @@ class SqlStore(BaseStore):
             if token_in_row is not None:
                 rows = self._database.change(statements.SET_HOLDER, (token, owner, session_id, token_in_row, token))
                 if rows:
-                    row = tables.read_session(rows[0], self.url)
+                    row = self._read_session(rows[0])
                     return SessionLock(session_id, token, row, was_released=not token_in_row)
                 check_version(self._database.query, self.url)
             holder = self._database.query(statements.GET_HOLDER, (session_id,))
@@ -248,7 +270,8 @@ class SqlStore(BaseStore):
             lock = self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
         finally:
             self._clear_released()
-        self.watchers.unresolved.forget(session_id)
+        for segment in self._segments(session_id):
+            self.watchers.unresolved.forget(segment.session_id)
         return lock
 
     def release(self, lock: SessionLock) -> None:
@@ -281,7 +304,17 @@ class SqlStore(BaseStore):
 
     def contents(self, row: SessionRow) -> SessionContents:
         """Returns what is read of a session when it is opened: one query, and one more for each further page."""
-        session_id, head = row.session_id, row.head
+        parts: list[Iterable[EntryPosition]] = []
+        checkpoint: Checkpoint | None = None
+        for segment in reversed(self._segments(row.session_id, until=row.head)):
+            checkpoint, positions = self._contents(segment)
+            parts.append(positions)
+            if checkpoint is not None:
+                break
+        return checkpoint, chain.from_iterable(reversed(parts))
+
+    def _contents(self, segment: EntrySegment) -> SessionContents:
+        session_id, _, head = segment
         parameters = (session_id, session_id, head, session_id, session_id, head, head)
         rows = self._database.query(statements.CONTENTS, parameters)
         checkpoint: Checkpoint | None = None
@@ -294,8 +327,10 @@ class SqlStore(BaseStore):
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """Returns the newest checkpoint that covers no entry after `until`."""
-        rows = self._database.query(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
-        return tables.read_checkpoint(rows[0], session_id, self.url) if rows else None
+        for name, _, last in reversed(self._segments(session_id, until=until)):
+            if rows := self._database.query(statements.NEWEST_CHECKPOINT, (name, last)):
+                return tables.read_checkpoint(rows[0], name, self.url)
+        return None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
@@ -304,11 +339,9 @@ class SqlStore(BaseStore):
         if until is None:
             row = self.find(session_id)
             until = 0 if row is None else row.head
-        after, more = max(after, 0), () if type_name is None else (type_name,)
-        sql = statements.ENTRIES if type_name is None else statements.ENTRIES_OF_TYPE
-        pages = self._pages(sql, lambda last: (session_id, last[0], until, *more), (session_id, after, until, *more))
-        for columns in pages:
-            entry = tables.read_entry(columns, session_id, self.url)
+        after = max(after, 0)
+        parts = (self._own_entries(segment, type_name) for segment in self._segments(session_id, after, until))
+        for entry in chain.from_iterable(parts):
             if type_name is None and entry.number != after + 1:
                 break
             after = entry.number
@@ -318,22 +351,39 @@ class SqlStore(BaseStore):
                 raise locks.session_not_found(session_id, self.url)
             raise tables.corrupt_row(f"entry {after + 1} of session {session_id!r}", "it is missing", self.url)
 
+    def _own_entries(self, segment: EntrySegment, type_name: str | None) -> Iterator[SessionEntry]:
+        session_id, after, until = segment
+        sql, more = (statements.ENTRIES, ()) if type_name is None else (statements.ENTRIES_OF_TYPE, (type_name,))
+        place = (session_id, after, until, *more)
+        pages = self._pages(sql, lambda last: (session_id, last[0], until, *more), place)
+        return (tables.read_entry(columns, session_id, self.url) for columns in pages)
+
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
         """Returns the newest entries with `after < number <= until` that change the slice of a type, in order."""
-        rows = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
-        return [tables.read_entry(columns, session_id, self.url) for columns in reversed(rows)]
+        changes: list[SessionEntry] = []
+        for name, first, last in reversed(self._segments(session_id, after, until)):
+            rows = self._database.query(statements.NEWEST_CHANGES, (name, first, last, type_name, limit - len(changes)))
+            changes += [tables.read_entry(columns, name, self.url) for columns in rows]
+            if len(changes) == limit:
+                break
+        return changes[::-1]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """Returns the identities of the newest recorded calls with the numbers of their entries, the newest first."""
-        rows = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
-        return [(CallRef(reply or None, call_id), number) for reply, call_id, number in rows]
+        calls: list[tuple[CallRef, int]] = []
+        for name, _, last in reversed(self._segments(session_id)):
+            rows = self._database.query(statements.NEWEST_RECORDS, (name, last, limit - len(calls)))
+            calls += [(CallRef(reply or None, call_id), number) for reply, call_id, number in rows]
+        return calls
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """Returns the number of the newest entry that records a call; `None` if there is none."""
-        rows = self._database.query(statements.NEWEST_RECORD, (session_id, ref.reply or "", ref.call_id))
-        return int(rows[0][2]) if rows else None
+        for name, _, last in reversed(self._segments(session_id)):
+            if rows := self._database.query(statements.NEWEST_RECORD, (name, last, ref.reply or "", ref.call_id)):
+                return int(rows[0][2])
+        return None
 
     # ------------------------------------------------------------------------------------------------------ decisions
 
@@ -371,7 +421,7 @@ class SqlStore(BaseStore):
 
 
 def _place(after: tuple[datetime, str] | None) -> tuple[int, str]:
-    return (_LAST, "") if after is None else (tables.to_micros(after[0]), after[1])
+    return (_LATEST, "") if after is None else (tables.to_micros(after[0]), after[1])
 
 
 def _range_below(root: str) -> tuple[str, str, str]:

@@ -275,14 +275,20 @@ SESSION_TABLE = Table(
     (
         TableColumn("session_id", _TEXT, "its id"),
         TableColumn("tags", _TAGS, "its tags, a JSON object"),
-        TableColumn("parent", _TEXT, "the session that it was forked from", is_null=True),
+        TableColumn("parent", _TEXT, "the session that it was made for", is_null=True),
         TableColumn("created_at", _MOMENT, "when it was begun"),
         TableColumn("head", _NUMBER, "the number of its newest entry; -1 while its rows are being deleted"),
+        TableColumn("origin", _TEXT, "the session that it was forked from, which has its first entries", is_null=True),
+        TableColumn("origin_head", _NUMBER, "the number of the last of these entries; 0 if it is not a fork"),
+        TableColumn("new_keys", _FLAG, "1 if it may repeat what its origin has done"),
         TableColumn("token", _TEXT, "the token of who has it open; empty if it was closed"),
         TableColumn("owner", _TEXT, "the opened store that has it open, by its process and a random word"),
     ),
     key="session_id",
-    indexes=("by_age ON handrail_sessions (created_at, session_id)",),
+    indexes=(
+        "by_age ON handrail_sessions (created_at, session_id)",
+        "forks ON handrail_sessions (origin) WHERE origin IS NOT NULL",
+    ),
 )
 """The sessions."""
 
