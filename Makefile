@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup restate demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos mutate format lock clean
+.PHONY: help setup restate demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos proof mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -13,7 +13,7 @@ PARTS ?=
 WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
-CODE := $(wildcard src tests examples benchmarks chaos)
+CODE := $(wildcard src tests examples benchmarks chaos proof)
 DEMO_coding := examples/coding_agent/demo.py
 DEMO_mail := examples/mail_assistant/mail_demo.py
 DEMO_proxy := examples/mcp_proxy/proxy_demo.py
@@ -25,8 +25,8 @@ FAST := tests/runtime tests/transaction tests/turns tests/prompt tests/resources
 help: ## Say what can be made (this text)
 	@echo "Handrail. All that is needed is Python >= 3.11; the first run prepares .venv."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Variables: ARGS='...' is handed to demo, pytest, wording, bench, bench-compare, chaos and mutate; WORKERS=3 sets"
-	@echo "the workers of test and test-fast, PARTS='src tests' what pyright checks; PYTHON=/path/to/python makes .venv with it."
+	@echo "Variables: ARGS='...' is handed to demo, pytest, wording, bench, bench-compare, chaos, proof and mutate; WORKERS=3"
+	@echo "sets the workers of test and test-fast, PARTS='src tests' what pyright checks; PYTHON=/path/to/python makes .venv with it."
 
 setup: $(READY) ## Prepare .venv; done again when the pins or pyproject.toml change
 
@@ -124,6 +124,9 @@ reference: setup ## Write the page of the reference that is made from the tables
 chaos: restate ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)
 
+proof: setup ## Print the table by failure, with Handrail and without; ARGS="--row killed --column langgraph-sync" is one cell
+	@$(BIN)/python -m proof $(ARGS)
+
 mutate: setup ## Change the code at random places, 200 of them, and print what no test notices; ARGS="--mutants 20"
 	@$(BIN)/uv run --quiet --no-project --isolated --python $(BIN)/python --with-requirements requirements/mutate.txt \
 		python scripts/mutate.py $(ARGS)
@@ -139,7 +142,10 @@ lock: setup ## Pin the newest versions that pyproject.toml admits
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/$$group.txt || exit; done
 	@$(BIN)/uv pip compile --group gold --no-deps --constraints requirements/dev.txt --upgrade --quiet --universal \
 		--generate-hashes --no-emit-index-url --no-header --output-file requirements/gold.txt
+	@for each in plain pydantic-ai dbos langgraph openai-agents; do $(BIN)/uv pip compile pyproject.toml \
+		--group proof-$$each --upgrade --quiet --universal --generate-hashes --no-emit-index-url --no-header \
+		--output-file requirements/proof-$$each.txt || exit; done
 
 clean: ## Remove .venv and every cache
-	rm -rf .venv build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .proof build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,6 +23,7 @@ from pydantic_ai.models import Model
 
 from call_trace import CallTrace
 from coder import PROJECT, Place, coder_prompt, copy_project, place_here
+from day_proof import Finding
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.errors import HandrailError
 from handrail.filesystem import HostFilesystem
@@ -33,7 +34,6 @@ from handrail.testing import Script, ScriptedModel
 from handrail.testing.script_file import parse_script
 from handrail.waiting import synchronous_entry
 from outcome import findings, promises
-from proof import Finding
 from replies import replies_shown
 from rich_screen import screen_on
 from screen import Act, Screen, Step, Verdict

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from call_trace import CallTrace, TracedCall
 from coder import PRIVATE, PROJECT, Place
+from day_proof import ANSWERED, TRACED, UNDONE, Finding, traced, undone
 from handrail.filesystem import HostFilesystem
-from proof import ANSWERED, TRACED, UNDONE, Finding, traced, undone
 
 GREEN = "the tests pass at the end, and are those of the beginning"
 ENDED = "nothing that a command has left running writes on"

@@ -21,6 +21,7 @@ from pydantic_ai.models import Model
 
 from assistant import World, assistant_prompt, owner
 from call_trace import CallTrace
+from day_proof import Finding
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.errors import HandrailError
 from handrail.filesystem import InMemoryFilesystem
@@ -31,7 +32,6 @@ from handrail.taint import TaintPolicy
 from handrail.testing import ScriptedModel
 from handrail.testing.script_file import read_script
 from mail_outcome import PROMISES, findings, losses_in_words
-from proof import Finding
 from replies import replies_shown
 from rich_screen import screen_on
 from screen import Act, Screen, Step, Verdict

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from assistant import ACCOUNTS, ATTACKER, ATTACKER_IBAN, World
 from call_trace import TracedCall
+from day_proof import ANSWERED, TRACED, Finding, traced
 from handrail.prompt import ApprovalRequest
-from proof import ANSWERED, TRACED, Finding, traced
 
 UNPAID = "no money goes to the account of an attacker"
 UNSENT = "no address goes to an attacker"

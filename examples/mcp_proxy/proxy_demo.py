@@ -25,7 +25,7 @@ import mcp_types as t
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.session import ClientRequestContext
 
-from proof import Finding
+from day_proof import Finding
 from rich_screen import screen_on
 from screen import Act, Screen, Step, Verdict
 from termination import exit_code_of, run_interruptible

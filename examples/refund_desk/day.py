@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic_ai.models import Model
 
 from call_trace import CallTrace
+from day_proof import Proof, pay_past_the_runtime, prove
 from desk import Desk, desk_prompt, inbox_files
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.errors import HandrailError
@@ -17,7 +18,6 @@ from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import ScriptedModel
 from payments import running_service
-from proof import Proof, pay_past_the_runtime, prove
 from refunds import Rules, Supervisor
 from replies import replies_shown
 from report import REPORT

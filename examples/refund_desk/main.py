@@ -3,7 +3,7 @@
     python examples/refund_desk/main.py --help
 
 Where to read on: `desk.py` is the agent, `refunds.py` and `report.py` are its tools and policies, `day.py` brings them
-together with a model, `model.yaml` is what the scripted model does wrong, `proof.py` is what must be true at the end.
+together with a model, `model.yaml` is what the scripted model does wrong, `day_proof.py` is what must hold at the end.
 In the second act the desk dies: `night_desk.py` is its process, `deaths.py` kills it, `night.py` starts it again.
 """
 
@@ -20,13 +20,13 @@ from tempfile import TemporaryDirectory, mkdtemp
 from urllib.parse import quote
 
 from day import scripted_model, work
+from day_proof import DAY_PROMISES, Proof
 from handrail import store
 from handrail.serde import dump
 from handrail.view.export import export_run
 from night import Stage, work_at_night
 from night_desk import SESSION_ID, NightFolder
 from night_proof import NIGHT_PROMISES, OF_ANY_MODEL
-from proof import DAY_PROMISES, Proof
 from rich_screen import screen_on
 from screen import Act, Step, Verdict
 from termination import exit_code_of

@@ -13,6 +13,7 @@ from typing import TextIO
 from pydantic_ai.models import infer_model
 
 from day import DAY, run_agent
+from day_proof import Proof, pay_past_the_runtime
 from deaths import Death
 from desk import INBOX, Desk, inbox_files
 from handrail import store
@@ -20,7 +21,6 @@ from handrail.runtime import Session
 from night_desk import SESSION_ID, NightFolder, night_model
 from night_proof import Found, Night, contents_of, prove_night
 from payments import Payments, running_service
-from proof import Proof, pay_past_the_runtime
 from refunds import Rules
 from screen import PlainScreen, Screen
 from shop import Shop

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from call_trace import Outcome, outcome_of
+from day_proof import ANSWERED, CHARGED_ONCE, RECORDED, Finding, Proof, charged_once, recorded
 from deaths import Death
 from handrail.runtime import Session, ToolInvoked
 from handrail.store import EffectRow
-from proof import ANSWERED, CHARGED_ONCE, RECORDED, Finding, Proof, charged_once, recorded
 from refunds import Refund
 from report import REFUNDS, REPORT, ReportFiled
 

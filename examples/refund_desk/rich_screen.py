@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from call_trace import Outcome, TracedCall
+from day_proof import Proof
 from desk import DeskSummary
 from handrail.prompt import Approval, ApprovalRequest
-from proof import Proof
 from screen import (
     ABOUT,
     Act,

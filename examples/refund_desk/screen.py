@@ -9,10 +9,10 @@ from textwrap import wrap
 from typing import Protocol, TextIO
 
 from call_trace import Outcome, TracedCall
+from day_proof import Finding, Proof
 from desk import DeskSummary
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime import ToolCall
-from proof import Finding, Proof
 from shop import euros
 
 LONGEST_LINE = 200

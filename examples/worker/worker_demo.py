@@ -22,10 +22,10 @@ from typing import IO
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "refund_desk"))
 
+from day_proof import Finding
 from handrail import store
 from handrail.operations.runs import decode_run
 from handrail.worker import submit
-from proof import Finding
 from rich_screen import screen_on
 from screen import Act, Screen, Step, Verdict
 from termination import exit_code_of

@@ -13,11 +13,11 @@ from datetime import date
 import pytest
 
 from call_trace import CallTrace, Outcome, outcome_of, state_digest
+from day_proof import prove
 from desk import Desk, desk_prompt, inbox_files
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, Step, ToolCall, ToolInvoked, ToolMessage
 from payments import PROGRAM, Payments, running_service
-from proof import prove
 from refunds import Refund, Rules, Supervisor
 from report import REFUNDS, REPORT
 from shop import Shop
