@@ -120,21 +120,27 @@ def test_an_effect_of_another_session_is_not_compensated(store: Store) -> None:
     assert first.outcomes() == ["c1: compensated"]
 
 
-def test_an_effect_that_is_unknown_is_settled_first(store: Store, wording: Wording) -> None:
-    """Its reconciler is asked by `settle_open`; then it is compensated with what the other side has said."""
-    book = Book()
-    late: list[str] = []
+def _desk_in_doubt(store: Store, book: Book, **call: str) -> Desk:
+    """A desk whose payment has no answer; the bank says what it was only when it is asked once more."""
+    asked: list[str] = []
 
     def find(params: Order, key: str) -> Any:
-        late.append(key)
-        if len(late) == 1:
+        asked.append(key)
+        if len(asked) == 1:
             raise ConnectionError("the line is dead")
         return book.find_payment(params, key)
 
     desk = Desk(store, book.pays(effect=External(reconcile=find)), book=book)
     book.fails_after = TimeoutError("the line is dead")
-    desk.ask("pay", order="A-1")
+    desk.ask("pay", order="A-1", **call)
     book.fails_after = None
+    return desk
+
+
+def test_an_effect_that_is_unknown_is_settled_first(store: Store, wording: Wording) -> None:
+    """Its reconciler is asked by `settle_open`; then it is compensated with what the other side has said."""
+    book = Book()
+    desk = _desk_in_doubt(store, book)
     (step,) = desk.plan().steps
     assert _why(step) == wording
     desk.executor.settle_open()
@@ -147,18 +153,7 @@ def test_an_effect_that_is_unknown_is_settled_first(store: Store, wording: Wordi
 def test_an_effect_that_a_repeat_was_answered_with_is_compensated_once(store: Store) -> None:
     """A call whose answer was lost, and the one that the model made in its place, are one payment."""
     book = Book()
-    asked: list[str] = []
-
-    def find(params: Order, key: str) -> Any:
-        asked.append(key)
-        if len(asked) == 1:
-            raise ConnectionError("the line is dead")
-        return book.find_payment(params, key)
-
-    desk = Desk(store, book.pays(effect=External(reconcile=find)), book=book)
-    book.fails_after = TimeoutError("the line is dead")
-    desk.ask("pay", order="A-1")
-    book.fails_after = None
+    desk = _desk_in_doubt(store, book)
     assert desk.ask("pay", order="A-1").success
     assert book.calls == 1
     steps = [step for step in desk.plan().steps if step.outcome == "compensated"]
@@ -171,18 +166,7 @@ def test_an_effect_that_a_repeat_was_answered_with_is_compensated_once(store: St
 def test_what_is_captured_is_what_was_there_before_the_first_attempt(store: Store) -> None:
     """A repeat of a call whose effect has started does not capture again."""
     book = Book()
-    asked: list[str] = []
-
-    def find(params: Order, key: str) -> Any:
-        asked.append(key)
-        if len(asked) == 1:
-            raise ConnectionError("the line is dead")
-        return book.find_payment(params, key)
-
-    desk = Desk(store, book.pays(effect=External(reconcile=find)), book=book)
-    book.fails_after = TimeoutError("the line is dead")
-    desk.ask("pay", order="A-1", id="c1")
-    book.fails_after = None
+    desk = _desk_in_doubt(store, book, id="c1")
     desk.resume()
     assert desk.ask("pay", order="A-1", id="c1").success
     assert asyncio.run(undo.apply(desk.plan())).complete

@@ -228,7 +228,7 @@ def _restore_slice(session: Session, change: SliceEntry) -> None:
         raise AssertionError
     form, items = recorder.stored_type(kind), session[kind].all()
     end = entry.start + entry.added
-    left = decode_items(form, entry, session.session_id, recorder.store)
-    if form.dump(items[entry.start : end]) != form.dump(left):
+    after = decode_items(form, entry, session.session_id, recorder.store)
+    if form.dump(items[entry.start : end]) != form.dump(after):
         raise SnapshotError(f"the slice {entry.type_name} is not as the call left it; plan the undo anew")
     session[kind].seed([*items[: entry.start], *_items_before(session, change), *items[end:]])

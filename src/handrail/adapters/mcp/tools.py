@@ -319,10 +319,10 @@ def _check_undo(connection: McpConnection, undone: UndoneBy, settings: ToolSetti
     other = next((tool for tool in connection.tools if tool.name == undone.tool), None)
     if other is None or settings.effect(other)[0] == "read":
         raise PromptValidationError(f"its undo calls {undone.tool}, which must be a tool that is not declared read")
-    given = {*undone.arguments, settings.forward_key.get(undone.tool)}
+    names = {*undone.arguments, settings.forward_key.get(undone.tool)}
     if unknown := [one for one in undone.arguments if one not in other.input_schema.get("properties", {})]:
         raise PromptValidationError(f"its undo gives {undone.tool} {unknown[0]!r}, which it does not take")
-    if missing := [one for one in other.input_schema.get("required", ()) if one not in given]:
+    if missing := [one for one in other.input_schema.get("required", ()) if one not in names]:
         raise PromptValidationError(f"its undo does not give {undone.tool} {missing[0]!r}, which it needs")
 
 

@@ -103,7 +103,7 @@ def _prepared_again(plan: DryRunPlan, path: Path, store: str | None) -> Prepared
     if origin["folder"] != str(Path.cwd()):
         raise PlanRefusedError(f"the plan {path} was made in {origin['folder']}; execute it there")
     command = RunCommand(**{one.name: origin[one.name] for one in fields(RunCommand)})
-    given = store or plan.versions.get("store", "")
+    url = store or plan.versions.get("store", "")
     choices = RunChoices(
         model=command.model,
         rules=None if command.rules is None else Path(command.rules),
@@ -113,7 +113,7 @@ def _prepared_again(plan: DryRunPlan, path: Path, store: str | None) -> Prepared
         retries=command.retries,
         no_stream=not command.stream,
         fallback_model=command.fallback_model,
-        store=given if given.startswith("sqlite:") else store or os.environ.get("HANDRAIL_STORE"),
+        store=url if url.startswith("sqlite:") else store or os.environ.get("HANDRAIL_STORE"),
         session=plan.session,
     )
     return prepare_run(Path(command.agent_file), plan.input, choices)
