@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 from tests.architecture.sources import ROOT
 
@@ -33,6 +35,10 @@ def rows(heading: str) -> tuple[tuple[str, ...], ...]:
     below = f"\n{text}".partition(f"# {heading}\n")[2]
     lines = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
     assert lines is not None, f"{PAGE.name} has no table below {heading!r}"
-    return tuple(
-        tuple(cell.strip().strip("`") for cell in line.strip("|").split("|")) for line in lines[0].splitlines()
-    )[2:]
+    return tuple(row for line in lines[0].splitlines()[2:] for row in _rows_in(line))
+
+
+def _rows_in(line: str) -> Iterator[tuple[str, ...]]:
+    """A row for each point of a line that names several."""
+    cells = [[each.strip("`") for each in cell.strip().split("`, `")] for cell in line.strip("|").split("|")]
+    yield from product(*cells)

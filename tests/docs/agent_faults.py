@@ -6,7 +6,7 @@ import asyncio
 import io
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from importlib import invalidate_caches
@@ -387,3 +387,76 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "was begun with other rules": _begun_under_rules,
 }
 """What is done in a folder."""
+
+SAYS_ITS_CURE: Mapping[str, Sequence[str]] = {
+    "AgentFileError": (
+        "the file does not exist",
+        "an agent file is a text file",
+        "is not UTF-8",
+        "the front matter is missing",
+        "the front matter is not closed",
+        "the front matter is a mapping",
+        "the key 'name' is missing",
+        "cannot name an agent",
+        "known fields: name, description",
+        "stands here twice",
+        "input should be a valid array",
+        "disclose: input should be an object",
+        "which is not in toolsets",
+        "'ping' stands here twice",
+        "model: this is blank",
+        "the instructions are missing",
+    ),
+    "ProjectError": (
+        "cannot be listed: No such file",
+        "pyproject.toml is not TOML",
+        "known fields: agents, python",
+        "which matches no file",
+        "which leaves the project folder",
+        "but the file does not exist",
+        "input should be a valid string",
+    ),
+    "DiscoveryError": (
+        "must be a list, tuple or dict",
+        "is in __all__, but not in the module",
+        "is exported as",
+        "put it in TOOLSETS",
+        "put it in TOOLS, and",
+        "and no tool;",
+        "is of type function, and no tool",
+        "export an instance, or a factory",
+        "without an id",
+        "a name is 1 to 64 letters",
+        "a factory takes the run context",
+    ),
+    "ResolutionError": (
+        "but that tool does not exist",
+        "A toolset of that name exists",
+        "A tool of that name exists",
+    ),
+    "AgentError": (
+        "has no agent",
+        "no agent is running here",
+    ),
+    "PromptValidationError": ("or External(...)",),
+    "ApprovalRulesError": (
+        "known fields: defaults",
+        "missing field tool",
+        "is quoted",
+        "this is blank; write a glob",
+        "leads to no argument",
+        "several are several rules",
+        "input should be 'allow', 'ask' or 'deny'",
+        "input should be 'unmatched'",
+    ),
+    "exit code 2": (
+        "for AGENT_FILE",
+        "more words than arguments",
+        "what is the agent to do?",
+        "for --rules",
+        "--root",
+        "is not an agent's name",
+    ),
+    "exit code 1": ("already exists",),
+}
+"""Words of messages that say what to write, and so have no row on the page, by the kind of their error."""

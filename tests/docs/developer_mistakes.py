@@ -1,4 +1,4 @@
-"""The rows of `docs/reference/developer-mistakes.md`, each with what makes it. Add a row here and one there."""
+"""The mistakes of a developer, each with what makes it. Those of `RUNS` and `CALLS` have a row on the page."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class Till:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A row of the page.
+    """A mistake.
 
     Attributes:
-        does: what the developer does, as the page has it.
+        does: what the developer does, as its row has it.
         error: what it raises.
         make: makes the mistake; it is given an empty folder.
         attributes: attributes of the error, with their values.

@@ -21,6 +21,7 @@ from tests.architecture.sources import ROOT
 
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "reference" / "measurements.md"
+_ENDINGS = {"", ", in calls/s", ", processor time"}
 BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
 
 
@@ -32,30 +33,49 @@ def tables(report: Mapping[str, Any]) -> str:
 def _lines(name: str, group: Mapping[str, Any]) -> list[str]:
     if "rows" in group:
         compared = [
-            f"| {row['case']} | {row['bound']:.2f} | {row['ratio']:.3f} | {'yes' if row['met'] else 'no'} |"
-            for row in group["rows"]
+            f"| {row['case']} | ≤ {row['bound']:.2f} | {row['ratio']:.3f} |{_verdict(row)} |" for row in group["rows"]
         ]
-        columns = f"| case, here / in {group['reference']} | at most | measured | held |"
+        columns = f"| case, here / in {group['reference']} | limit | measured | |"
         return ["", f"### {name}", "", columns, "|---|---:|---:|---|", *compared, ""]
+    return ["", f"### {name}", *_cases(group), *_bounds(group), ""]
+
+
+def _cases(group: Mapping[str, Any]) -> list[str]:
+    """The table of the cases as multiples of their floor, without those that a limit shows in figures of their own."""
+    compared = {ratio[side] for ratio in group["ratios"] for side in ("case", "floor")}
+    in_figures = {limit["case"] for limit in group.get("limits", ())} - compared
+    taken = {case: time for case, time in group["microseconds"].items() if case not in in_figures}
     floor = group["microseconds"].get(group["floor"], math.nan)  # what is not timed has no floor
-    cases = [f"| {case} | {taken / floor:.1f} |" for case, taken in group["microseconds"].items()]
-    timed = ["", f"| case | x {group['floor']} |", "|---|---:|", *cases] if cases else []
-    return ["", f"### {name}", *timed, *_bounds(group, "at_most"), *_bounds(group, "at_least"), ""]
+    rows = [
+        f"| {case} | {'floor' if case == group['floor'] else f'{time / floor:.1f}'} |" for case, time in taken.items()
+    ]
+    return ["", "| case | x floor |", "|---|---:|", *rows] if len(rows) > 1 else []
 
 
-def _bounds(group: Mapping[str, Any], sense: str) -> list[str]:
-    """The table of the bounds with a sense; nothing if the group has none."""
-    rows = [_bound(found, sense) for found in (*group["ratios"], *group.get("limits", ())) if sense in found]
-    head = ["", f"| bound | {sense.replace('_', ' ')} | measured | held |", "|---|---:|---:|---|"]
-    return [*head, *rows] if rows else []
+def _bounds(group: Mapping[str, Any]) -> list[str]:
+    """The table of the bounds; nothing if the group has none."""
+    rows = [_bound(found, group["floor"]) for found in (*group["ratios"], *group.get("limits", ()))]
+    return ["", "| bound | limit | measured | |", "|---|---:|---:|---|", *rows] if rows else []
 
 
-def _bound(found: Mapping[str, Any], sense: str) -> str:
-    unit = found.get("unit", "")
+def _bound(found: Mapping[str, Any], floor: str) -> str:
+    label, unit = shorten(found["label"], floor), found.get("unit", "")
     measured = formatted(found["measured"], unit)
+    (sign, sense), *_ = [each for each in (("≤", "at_most"), ("≥", "at_least")) if each[1] in found]
     if found[sense] is None:
-        return f"| {found['label']} | - | {measured} | - |"
-    return f"| {found['label']} | {formatted(found[sense], unit)} | {measured} | {'yes' if found['met'] else 'no'} |"
+        return f"| {label} | | {measured} | |"
+    return f"| {label} | {sign} {formatted(found[sense], unit)} | {measured} |{_verdict(found)} |"
+
+
+def shorten(label: str, floor: str) -> str:
+    """What a bound compares, with a word for the floor of its group."""
+    case, _, other = label.partition(" / ")
+    ending = other.removeprefix(floor)
+    return f"{case} / floor{ending}" if floor and ending != other and ending in _ENDINGS else label
+
+
+def _verdict(found: Mapping[str, Any]) -> str:
+    return "" if found["met"] else " missed"
 
 
 def with_tables(page: str, report: Mapping[str, Any]) -> str:

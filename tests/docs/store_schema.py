@@ -47,9 +47,15 @@ have times as moments, and bytes as text. The tables have version {TABLES_VERSIO
 """  # noqa: S608 - a page
 
 
+_INTERNAL = {f"handrail_{name}" for name in ("schema", "checkpoints", "decisions", "answers", "runs")}
+
+
 def page() -> str:
-    """The page: the views, and each table with its columns."""
-    return _HEAD + "".join([*map(_view, VIEWS), *map(_table, TABLES)])
+    """The page: the views, each table with its columns, and what is in those that are of no use to people."""
+    internal = "".join(f"| `{table.name}` | {table.about} |\n" for table in TABLES if table.name in _INTERNAL)
+    others = f"\n## Other tables\n\n| table | has |\n|---|---|\n{internal}"
+    shown = [_table(table) for table in TABLES if table.name not in _INTERNAL]
+    return _HEAD + "".join([*map(_view, VIEWS), *shown, others])
 
 
 def _view(view: TableView) -> str:

@@ -1,11 +1,11 @@
-"""`docs/reference/developer-mistakes.md` and `agent-errors.md`: each of their rows is an error that is made here."""
+"""`docs/reference/developer-mistakes.md` and `agent-errors.md`: their rows, and all other mistakes, are made here."""
 
 from __future__ import annotations
 
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,72 @@ import pytest
 import handrail.errors
 from handrail.errors import AgentError, DeveloperMistake, InvalidArgumentError
 from tests.architecture.sources import ROOT
-from tests.docs.agent_faults import ACTS, COMMANDS, FOLDERS, Fault, inspected, raised, typed, written
-from tests.docs.developer_mistakes import CALLS, MISTAKES, Mistake
+from tests.docs.agent_faults import ACTS, COMMANDS, FOLDERS, SAYS_ITS_CURE, Fault, inspected, raised, typed, written
+from tests.docs.developer_mistakes import CALLS, MISTAKES, RUNS, Mistake
 
 MISTAKES_PAGE = ROOT / "docs" / "reference" / "developer-mistakes.md"
+
+
+SAYS_WHAT_TO_WRITE: Mapping[str, str] = {
+    "a function that cannot be a tool": "how: JSON has no complex numbers",
+    "a tool without its types": "needs its types, in brackets",
+    "one type in the brackets": "write Tool[Params, Result]",
+    "parameters that are not a dataclass": "they must be a dataclass",
+    "a name with capitals and blanks": "write 'Pay_now'",
+    "an empty description": "description has 0 characters",
+    "a handler that cannot be called": "which cannot be called",
+    "a handler without `context`": "Write: def pay_without_context",
+    "a handler of other parameters": "takes params: Client",
+    "an unknown effect": "it must be one of 'read', 'state'",
+    '`idempotency="auto"`': "write idempotency=True, or IdempotencyConfig(...)",
+    "a timeout without its unit": "timeout=timedelta(seconds=30)",
+    "an example of another type": "the input of example 1 is",
+    "`reconcile` for a tool without an effect outside": "this tool has none there",
+    '`on_orphan="reconcile"` without `reconcile`': "needs reconcile=...",
+    '`reconcile` with `on_orphan="retry"`': "reconcile is never asked",
+    "an `on_orphan` in two places that differ": "set it in one place",
+    '`repeat_unknown="allow"` with a key': "is for a tool without a key",
+    "`apply` that takes no result": "Write: def ask(params: Order, result",
+    "`apply` of a concurrent tool": "leave concurrent out",
+    "a failure that proves nothing": "which may be raised after the effect",
+    "a time to live without its unit": "it must be a timedelta",
+    "a `key_fn` of two parameters": "missing a required",
+    "`concurrent` as text": "concurrent=True or concurrent=False",
+    "a description with a lone surrogate": "has a lone surrogate",
+    "a copy with a wrong field": "description has 0 characters",
+    "a function among the tools": "which is not a Tool",
+    "one tool, not a list": "write tools=[...]",
+    "a class as a policy": "is not a policy",
+    "a policy without `on_result`": "has no method on_result",
+    "a policy that is asynchronous": "policies are synchronous",
+    "a policy that takes note asynchronously": "on_result is asynchronous",
+    "an unknown placeholder": "colour",
+    "tools that wait for each other": "a -> b -> a",
+    "a text as names": "write the names of one tool or more",
+    "a policy on tools out of its reach": "Put the policy on a section that contains them all",
+    "two tools of one name": "two tools have this name",
+    "one section, not a list": "write sections=[...]",
+    "a key with blanks": "key is 'pay now'",
+    "a provider of feedback without a trigger": "which is not a FeedbackProvider",
+    "a class as a checker": "cannot check an answer",
+    "a checker that returns `True`": "it must return what is missing",
+    "an answer that is not a dataclass": "the answer is a dataclass, str, or None",
+    "an override of a text that accepts none": "accepts no overrides",
+    "an override with an unknown placeholder": "colour",
+    "parameters that no section takes": "take no parameters",
+    "a class as parameters": "the class Order",
+    "no parameters": "Order",
+    "a resource of another type": "which is not a Client",
+    "a name as a type": "Bind it for its class",
+    "two bindings of one type": "bound twice",
+    "a URL without a scheme": "sqlite:///desk.db",
+    "an unknown session": "has no session 'desk'",
+    "a text as a slice's class": "decorated with @dataclass",
+    "two reducers of one slice and event": "has another reducer for Order",
+    "a deadline without a time zone": "has no time zone",
+    "a database of SQLite in memory": 'write "memory:"',
+}
+"""Words of the messages about declarations, which have no row on the page: each message says what to write."""
 
 
 _SECTION = re.compile(r"^## ", re.MULTILINE)
@@ -39,9 +101,11 @@ def mistake_rows() -> dict[str, tuple[str, str]]:
     return found
 
 
-def test_the_page_has_a_row_for_each_mistake_and_no_other() -> None:
-    """In the same order; all but one have words. Arguments of the wrong kind are a sentence of the page."""
-    assert [*mistake_rows()] == [mistake.does for mistake in MISTAKES if mistake.error is not InvalidArgumentError]
+def test_the_page_has_a_row_for_each_mistake_that_shows_in_a_run_and_no_other() -> None:
+    """In the same order; all but one have words. The message about a declaration says what to write."""
+    with_words = [mistake.does for mistake in MISTAKES if mistake.error is not InvalidArgumentError]
+    assert [*SAYS_WHAT_TO_WRITE, *mistake_rows()] == with_words
+    assert {*mistake_rows()} <= {mistake.does for mistake in (*RUNS, *CALLS)}
     assert [does for does, (_, words) in mistake_rows().items() if words == "-"] == [
         "an identity that stands for another call"
     ]
@@ -57,7 +121,8 @@ def test_a_mistake_raises_what_the_page_says(mistake: Mistake, tmp_path: Path) -
         assert str(caught.value).startswith(f"{caught.value.function}: ")
         assert f"; it must be {caught.value.expected}" in str(caught.value)
     else:
-        error, words = mistake_rows()[mistake.does]
+        words = SAYS_WHAT_TO_WRITE.get(mistake.does)
+        error, words = (mistake.error.__name__, words) if words else mistake_rows()[mistake.does]
         assert error == mistake.error.__name__
         assert words == "-" or words in str(caught.value)
     assert {name: getattr(caught.value, name) for name in mistake.attributes} == dict(mistake.attributes)
@@ -84,7 +149,7 @@ _KIND = re.compile(r"(`\w+`|a failed call|exit code \d): ")
 
 def agent_rows() -> list[tuple[str, str]]:
     """The words that the message of each error has, and the kind of the error: that of its section, or its own."""
-    found: list[tuple[str, str]] = []
+    found = [(words, kind) for kind, each in SAYS_ITS_CURE.items() for words in each]
     for section in _SECTION.split(AGENTS_PAGE.read_text(encoding="utf-8"))[1:]:
         (default,) = _DEFAULT.findall(section)
         for words, cure in _ROW.findall(section):
@@ -124,7 +189,7 @@ def test_every_row_of_the_page_is_provoked_and_nothing_else() -> None:
     """Each has words of its own."""
     words = [words for words, _ in agent_rows()]
     assert sorted(words) == sorted({*FOLDERS, *ACTS, *COMMANDS})
-    assert AGENTS_PAGE.read_text(encoding="utf-8").count("\n| `") == len(words)
+    assert AGENTS_PAGE.read_text(encoding="utf-8").count("\n| `") == len(words) - sum(map(len, SAYS_ITS_CURE.values()))
 
 
 def test_every_kind_of_agent_error_has_a_row() -> None:

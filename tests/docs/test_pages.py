@@ -18,7 +18,7 @@ from benchmarks.timing import time_calls
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
 from tests.docs.diagrams import steps
-from tests.docs.figures import PAGE, README, read_rows, with_costs
+from tests.docs.figures import PAGE, README, read_rows, shorten, with_costs
 from tests.docs.kit import Link, names_in, read_anchors, read_links
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -127,7 +127,8 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
     rows = read_rows(page)
     assert rows[: len(cases())] == [*cases()]
     for group in GROUPS.values():
-        labels = [*(bound.label for bound in group.bounds), *(limit.label for limit in group.limits)]
+        bounds = [shorten(bound.label, group.floor) for bound in group.bounds]
+        labels = [*bounds, *(limit.label for limit in group.limits)]
         assert [label for label in labels if rows.count(label) != 1] == []
         assert {name for bound in group.bounds for name in (bound.case, bound.floor)} <= {*rows}
     assert {*CASES} <= {*rows}

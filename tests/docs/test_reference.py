@@ -41,7 +41,7 @@ from handrail.prompt.idempotency import OnOrphan
 from handrail.session import Session
 from handrail.store import open as open_store
 from handrail.testing import Call, Expect, Reply
-from tests.architecture.sources import ROOT, listed, python_sources
+from tests.architecture.sources import ROOT, python_sources
 from tests.docs import command_options, store_schema
 from tests.docs.evening import fill
 from tests.docs.kit import comparable, named_in, read_commands, read_table, typed
@@ -167,15 +167,6 @@ def test_options_are_the_arguments(page: str, function: Callable[..., object], r
     """All but what only tests have use for."""
     named = {*names_of_rows(page, "option")}
     assert named - {"clock"} == set(inspect.signature(function).parameters) - required - {"clock", "disk"}
-
-
-@pytest.mark.parametrize("page", ["explanation/stores.md", "explanation/files.md"])
-def test_errors_of_a_table_can_be_caught(page: str) -> None:
-    """Each is an exception of `handrail.errors`."""
-    names = names_of_rows(page, "error")
-    missing = [name for name in names if not hasattr(handrail.errors, name)]
-    assert names
-    assert not missing, listed(missing)
 
 
 def test_exit_codes_are_those_of_the_command() -> None:
