@@ -203,7 +203,7 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
         1, toolsets="[clerk]", clerk__agent=agent("clerk", tools="[note]"), tools__py="1 / 0"
     ),
     "the tools of agents that are called": case(0, rules="deny: [ring]", **CALLS, tools__py=BELLS),
-    "a name that no factory has": case(1, rules="deny: [rnig]", **RINGS),
+    "a name that no factory has": case(0, rules="deny: [rnig]", **RINGS),
     "every problem at once": case(
         1,
         desk__agent=agent("desk", tools="[look, fly]", toolsets="[swim]"),

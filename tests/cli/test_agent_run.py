@@ -183,7 +183,7 @@ RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
     "with a reply that is not expected": (1, "--model script:other.yaml", {}),
     "under wrong rules": (2, RULES, {"rules__yaml": WRONG}),
     "under wrong rules of the project": (2, "", {"rules__yaml": WRONG, "pyproject__toml": RULED}),
-    "under rules for a tool that no factory has": (2, RULES, {**RINGS, "rules__yaml": "deny: [rnig]"}),
+    "under rules for a tool that no factory has": (0, RULES, {**RINGS, "rules__yaml": "deny: [rnig]"}),
     "with an unknown tool": (2, "", {"desk__agent": agent("desk", tools="[fly]")}),
     "with a module that raises": (2, "", {"tools__py": "1 / 0\n"}),
     "with an unknown setting": (2, "", {"pyproject__toml": "[tool.handrail]\nmodle = 'x'\n"}),

@@ -121,7 +121,7 @@ def test_ctrl_c_ends_quietly(handrail: Command, monkeypatch: pytest.MonkeyPatch)
         raise AssertionError
 
     monkeypatch.setattr(sessions, "find_session", interrupted)
-    ran = handrail("sessions", "show", SESSION, "--entries")
+    ran = handrail("sessions", "show", SESSION)
     assert (ran.code, ran.out, ran.err) == (130, "", "")
 
 
@@ -138,10 +138,11 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(url: str, store: Store
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_the_command_runs_as_a_process(url: str) -> None:
+def test_the_command_runs_as_a_process(url: str, store: Store) -> None:
     """Through the entry point, with a stream in an encoding that is not UTF-8."""
+    insert(store, effect("Zürich", "done", store.now()))
     environment = {**os.environ, "HANDRAIL_STORE": url, "PYTHONIOENCODING": "ascii"}
-    words = (*ENTRY, "sessions", "show", SESSION, "--entries")
+    words = (*ENTRY, "ledger", "list")
     done = subprocess.run(words, capture_output=True, check=False, env=environment, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Z\\xfcrich" in done.stdout

@@ -200,13 +200,6 @@ def test_effect_is_never_said_to_be_rolled_back(held: Desk, handrail: Command) -
     assert not any("rolled back" in line for line in lines)
 
 
-@pytest.mark.parametrize("words", ["--entries --last 3 --follow", "--type x --agent clerk", "--last 0"])
-def test_options_that_do_not_fit_are_refused(words: str, handrail: Command, wording: Wording) -> None:
-    """Nothing is read."""
-    ran = handrail("sessions", "show", "desk", *words.split())
-    assert (ran.code, ran.out, ran.err) == (2, "", wording)
-
-
 def test_a_held_session_can_be_read(held: Desk, handrail: Command, wording: Wording) -> None:
     """And it says how to follow it; not to programs."""
     held.ask("And now?")

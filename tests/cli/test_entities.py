@@ -73,8 +73,8 @@ FILTERS: list[tuple[str, str, list[str]]] = [
     *(("sessions", words, []) for words in ("--tag desk=", "--tag colour", "--tag desk --tag desk=paris")),
     *(("sessions", "--agent cashier", ["loop"]), ("sessions", "--older-than 30m", [SESSION])),
     *(("sessions", "--limit 1", ["loop"]), ("approvals", f"--session {FORK}", [])),
-    *(("approvals", words, ["loop"]) for words in ("--session loop", "--agent cashier --tool pay", "--limit 1")),
-    *(("approvals", words, []) for words in ("--agent nobody", "--tool mail", "--older-than 1h")),
+    *(("approvals", words, ["loop"]) for words in ("--session loop", "--session loop --limit 1", "--limit 1")),
+    ("approvals", "--older-than 1h", []),
 ]
 
 
@@ -131,7 +131,7 @@ def test_refused_command_says_why_in_one_line(handrail: Command, line: str, word
     assert len(ran.err.splitlines()) == 1
 
 
-SHOWN = [("sessions", "show", SESSION, "--entries"), ("ledger", "show", "session:pay:done"), QUESTION]
+SHOWN = [("sessions", "show", SESSION), ("ledger", "show", "session:pay:done"), QUESTION]
 
 
 @pytest.mark.parametrize("words", SHOWN, ids=lambda words: words[0])
@@ -149,7 +149,7 @@ def test_one_is_shown_whole(handrail: Command, words: Sequence[str], wording: Wo
 
 
 @pytest.mark.parametrize("form", [[], ["--format", "json"]])
-@pytest.mark.parametrize("words", ["ledger list", "ledger show evil", "sessions list", "sessions show evil --entries"])
+@pytest.mark.parametrize("words", ["ledger list", "ledger show evil", "sessions list"])
 def test_no_text_of_a_model_steers_the_terminal(terminal: Terminal, store: Store, words: str, form: list[str]) -> None:
     """It is shown with escapes, whatever the command and the format."""
     both = json.dumps({"arguments": {"to": EVIL}, "written": f"{EVIL}\x1b]0;title"}, ensure_ascii=False).encode()

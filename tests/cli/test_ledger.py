@@ -36,13 +36,19 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ORDER = {"order": 7, "to": "Zürich"}
 
 
+def shown_fields(view: EffectView) -> dict[str, str | int]:
+    """What `ledger show` prints of an effect."""
+    cells = ((column.name, column.text_for_people(view, indent=2)) for column in EFFECT.fields if column.name)
+    return {name: cell for name, cell in cells if cell}
+
+
 def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
     """Their bytes would fill the screen."""
     parts = (TextPart("By month:"), BinaryPart(bytes(12_000), "image/png"))
     for value, shown in ((None, None), ("drawn", "drawn")):
         result = dump_result(DRAW, ToolResult("Sales.", value, parts=parts))
         row = effect("k", "done", NOW, value=result.value)
-        fields = dict(EFFECT.record(EffectView(row, NOW)))
+        fields = shown_fields(EffectView(row, NOW))
         assert (fields.get("value"), fields["parts"]) == (shown, "By month:\n[image/png, 12 kB]")
         told = EFFECT.json(EffectView(row, NOW))
         assert told["parts"] == [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}]
@@ -63,7 +69,7 @@ def test_arguments_are_shown_with_what_the_model_wrote(
 ) -> None:
     """Indented where there is room; what was cut, or something else has written, is text."""
     row = effect("k", "unknown", NOW, arguments=None if recorded is None else recorded.encode())
-    fields = dict(EFFECT.record(EffectView(row, NOW)))
+    fields = shown_fields(EffectView(row, NOW))
     assert [fields["arguments"], fields.get("model wrote", "")] == wording
     told = EFFECT.json(EffectView(row, NOW))
     assert (told["arguments"], told["written"]) == (arguments, written)

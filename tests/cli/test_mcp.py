@@ -160,7 +160,7 @@ async def test_tools_of_an_agent_are_served_by_the_rules_of_its_project(mcp: Com
         assert [one.name for one in (await client.list_tools()).tools] == ["list_notes", "add_note"]
         waits = text(await client.call_tool("add_note", {"text": "milk"}))
         command = waits[waits.index("approvals answer") :].partition(". ")[0].split()
-        assert (await asyncio.to_thread(mcp, *command, "--yes")).code == 0
+        assert (await asyncio.to_thread(mcp, *command)).code == 0
         assert text(await client.call_tool("add_note", {"text": "milk"})) == "noted: milk"
         assert text(await client.call_tool("list_notes", {})) == "milk"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
-from handrail.cli.process_exit import Terminated, interrupt_exit_code, interrupted_once, interruptible, wake_on_signals
+from handrail.cli.process_exit import Terminated, interrupt_exit_code, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
 from tests.cli.desk import ENTRY
 from tests.wording import Wording
@@ -80,16 +80,6 @@ def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path, capsys: py
     """Without a traceback."""
     write(folder, tools__py="import signal\n\nsignal.raise_signal(signal.SIGINT)\n")
     assert (main(["check", "desk.agent"]), capsys.readouterr().err) == (130, "")
-
-
-def test_after_ctrl_c_the_next_one_ends_the_process() -> None:
-    """At once; a command that was not interrupted leaves nothing behind."""
-    with interrupted_once():
-        pass
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with pytest.raises(KeyboardInterrupt), interrupted_once():
-        signal.raise_signal(signal.SIGINT)
-    assert _exit_code(lambda: signal.raise_signal(signal.SIGINT)) == 130
 
 
 BODY = """def note(text: str) -> str:
@@ -165,7 +155,7 @@ def test_who_ignores_ctrl_c_goes_on_to_ignore_it() -> None:
     """As under nohup."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with interrupted_once(), interruptible(lambda: None, print):
+        with interruptible(lambda: None, print):
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

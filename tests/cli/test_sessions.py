@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from handrail import store as stores
 from handrail.operations.sessions import last_used
-from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.conversation import Conversation, ConversationPart
@@ -21,9 +18,7 @@ from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
-from tests.architecture.sources import ROOT
-from tests.cli.agent_folders import call, script, write
-from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, Terminal, effect, record
+from tests.cli.desk import FORK, SESSION, Command, Terminal, effect, record
 from tests.cli.desk import fill as fill_desk
 from tests.store.kit import append, at_point, delete_in_steps, fill, insert
 from tests.store.postgres_server import fresh_url
@@ -106,76 +101,6 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
         assert timedelta(0) <= rows[name] - (now - 3 * DAY) < timedelta(minutes=5)
     assert sorted(session_ids(handrail, "--older-than", "30d")) == ["odd", "unused"]
     assert sorted(session_ids(handrail, "--older-than", "1d")) == ["called", "odd", "said", "talked", "unused"]
-
-
-ENDING = """\
-from handrail.errors import RunAbortedError
-def note(text: str) -> str:
-    "Notes something."
-    if text == "fail":
-        raise ConnectionError("no answer")
-    if text == "end":
-        raise RunAbortedError("the desk closes")
-    return f"noted {text}"
-TOOLS = [note]
-"""
-"""A tool that can fail, so that the run goes on, and that can end the run in the middle of a reply."""
-
-
-def test_a_call_that_was_not_begun_waits_for_its_program(handrail: Command, store: Store, wording: Wording) -> None:
-    """Nobody carries it out while no process has the session open."""
-    with Session.open(store, "loop") as session:
-        session.conversation.append({"role": "assistant"}, calls=[ToolCall("a", "pay", "{}")], reply="r1")
-        record_postponed(
-            session[PostponedCall], CallRef(None, "later"), "pay", store.now()
-        )  # the reply is stored with it
-        calls = handrail("sessions", "show", "loop", "--entries").out.split("\n\n")[1]
-        assert calls.splitlines()[2].split(maxsplit=3)[3] == wording
-    calls = handrail("sessions", "show", "loop", "--entries").out.split("\n\n")[1]
-    assert calls.splitlines()[2].split(maxsplit=3)[3] == wording
-
-
-def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Callable[..., Ran], folder: Path) -> None:
-    """As the stored conversation lists them. The command runs in a process of its own, in which no agent has run."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nYou keep notes.\n", tools__py=ENDING)
-    url = f"sqlite:///{folder / 'desk.db'}"
-    texts = {"call-1": "fail", "call-2": "milk", "call-3": "end", "call-4": "bread"}
-    first, *last = [call("note", call_id, text=text) for call_id, text in texts.items()]
-    model = script(folder, {"calls": [first]}, {"calls": last})
-    ran = run("note it", "--model", model, "--approve", "approve-all", "--store", url, "--session", "monday")
-    assert ran.code == 1
-    with stores.open(url) as store, Session.open(store, "monday") as session:
-        records = session[ToolInvoked].all()
-    finals = [(record.call_id, record.final) for record in records]
-    assert finals == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", False)]
-    words = (*ENTRY, "sessions", "show", "monday", "--entries", "--store", url, "--format", "json")
-    done = subprocess.run(words, capture_output=True, check=True, cwd=ROOT, timeout=60)
-    shown = json.loads(done.stdout)["open_calls"]
-    expected = [(record.reply, record.call_id, "note", "unrecorded") for record in records[2:]]
-    assert [(each["reply"], each["call_id"], each["tool"], each["state"]) for each in shown] == expected
-
-
-def test_entries_are_paged(handrail: Command, wording: Wording) -> None:
-    """`--after` and `--limit` walk through a long session, and the remark says how to go on."""
-    first = handrail("sessions", "show", SESSION, "--entries", "--limit", "2")
-    *_, last, note = first.out.splitlines()
-    assert last.split()[0] == "2"
-    assert note == wording
-    rest = handrail("sessions", "show", SESSION, "--entries", "--after", "2")
-    assert rest.out.splitlines()[-1].split()[:7] == ["3", "resp_1/call_2", "state", "desk.plan", "-1", "+2", "at"]
-    assert rest.err == ""
-    none = handrail("sessions", "show", SESSION, "--entries", "--after", "3")
-    assert none.out.splitlines()[-1] == wording
-
-
-def test_items_that_are_no_json_are_shown_as_they_are(handrail: Command, store: Store) -> None:
-    """Who looks for a fault needs to see it; a program reads a text."""
-    hold = store.acquire(FORK, wait=timedelta(0))
-    append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
-    store.release(hold)
-    assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries").out
-    assert 'items   [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries", "--full").out
-    assert handrail.document("sessions", "show", FORK, "--entries")["shown"][0]["items"] == '[{"title":"\x1b[2J'
 
 
 CALLS = [CallRef("resp_1", "call_1"), *(CallRef(reply, "call_0") for reply in ("resp_1", "a/b", None))]

@@ -87,9 +87,8 @@ PROJECTS: Mapping[str, Files] = {
     "is not an agent of its project": {**_settings('agents = ["other.agent"]'), "other.agent": DESK},
     "pyproject.toml is not TOML": _settings("model = = 7"),
     "known fields: agents, python": _settings('modle = "x"'),
-    "which matches no file": _settings('python = ["nothing.py"]'),
-    "which leaves the project folder": _settings('python = ["../tools.py"]'),
-    "but the file does not exist": _settings('approval = "rules.yaml"'),
+    "matches no file": _settings('python = ["nothing.py"]'),
+    "leaves the project folder": _settings('python = ["../tools.py"]'),
     "input should be a valid string": _settings("model = 7"),
     "give one of them another name": {"tools/more.py": TOOLS},
 }

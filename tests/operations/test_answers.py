@@ -20,7 +20,7 @@ def test_call_may_be_carried_out_as_soon_as_it_is_answered(tmp_path: Path) -> No
         store = FaultyStore(behind)
         (question,) = stored_questions(store)
         store.at("committed", loop.texts)
-        (answered,) = give_answer(store, "loop", [question], GivenAnswer(approved=True, by="Ada"))
+        answered = give_answer(store, question, GivenAnswer(approved=True, by="Ada"))
     assert answered.answer is not None
     assert (answered.answer.approved, answered.answer.by) == (True, "Ada")
     assert loop.paid == ["A-1"]

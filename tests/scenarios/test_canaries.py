@@ -487,7 +487,7 @@ def print_all(scene: Scene, handrail: Command, session: str) -> None:
     """Take note of what the commands print of a session and of the ledger."""
     shown = ("sessions", "show", session, "--full")
     listed = ("sessions", "list"), ("ledger", "list"), ("approvals", "list")
-    forms = [(*words, "--format", form) for words in (shown, (*shown, "--entries")) for form in ("table", "json")]
+    forms = [(*shown, "--format", form) for form in ("table", "json")]
     for words in (*listed, *forms, *((*words, "--format", "json") for words in listed[1:])):
         ran = handrail(*words)
         scene.surfaces.add(f"output {' '.join(words)}", ran.out + ran.err)

@@ -24,9 +24,9 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory, one_at_a_t
 from handrail.adapters.run_task import RunTask, digest_paths
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.approval.decisions import Answer, GatedCall, open_questions
+from handrail.agents.approval.decisions import Answer, GatedCall, answer_later, open_questions
 from handrail.agents.approval.rules import ApprovalRules, read_rules
-from handrail.agents.inspection import Inspection, ToolReport, inspect_run, listed_tools
+from handrail.agents.inspection import Inspection, ToolReport, enter_toolset, inspect_run
 from handrail.agents.project import Project, agent_problems, as_one, matching_files
 from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.interface import DEFAULT_OPTIONS, RunOptions, check_resumed
@@ -157,7 +157,7 @@ class LoadedAgent:
         With `settles`, the open calls of its tools are settled, as a run does before its first request; a
         `DeveloperMistake` if a reconciler or an `apply` is at fault.
         """
-        async with self._entered(options) as run:
+        async with self.prepare(options) as run:
             return await inspect_run(run, settles=settles)
 
     @asynchronous_entry
@@ -169,12 +169,13 @@ class LoadedAgent:
         Raises:
             BaseException: as `inspect`; or what the function raises.
         """
-        async with self._entered(options) as run, listed_tools(run):
+        async with self.prepare(options) as run, enter_toolset(run):
             await run.executors.open_root()
             return await act((*run.executors.own_executors(), run.executors.foreign))
 
     @asynccontextmanager
-    async def _entered(self, options: RunOptions) -> AsyncGenerator[AgentRun]:
+    async def prepare(self, options: RunOptions) -> AsyncGenerator[AgentRun]:
+        """A run of the agent that asks no model, for the time of a block."""
         tree = await self.begin_group(options)
         try:
             # No model is asked, so none has to be configured.
@@ -269,15 +270,11 @@ class AgentTask:
                 f"the run has made {requests} requests, and may make {task.request_limit}; allow more with "
                 "handrail runs retry --request-limit"
             )
-        options = replace(self.options, session=session, asker=_leave_open, deadline=task.deadline)
+        options = replace(self.options, session=session, asker=answer_later, deadline=task.deadline)
         options = replace(options, request_limit=limit) if guard is None else _guarded(options, guard)
         is_resumed = guard is None and history.unfinished
         result = await self.agent.run_async(None if is_resumed else task.input, options)
         return result.output
-
-
-def _leave_open(_: GatedCall) -> Answer:
-    return Answer("later")
 
 
 def _guarded(options: RunOptions, guard: RunGuard) -> RunOptions:

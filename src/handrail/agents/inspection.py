@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
-from pydantic_ai import ModelResponse, RunContext, RunUsage, ToolDefinition, ToolsetTool
+from pydantic_ai import ModelResponse, RunContext, RunUsage, ToolDefinition
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai.foreign.calls import read_tool_metadata
 from handrail.agents.approval.decisions import Judgement, Verdict
@@ -82,30 +82,32 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
     its tools are settled, as a run does before its first request. Raises as `LoadedAgent.inspect`.
     """
     executors = run.executors
-    async with listed_tools(run) as list_tools:
+    async with enter_toolset(run) as (toolset, context):
         if settles:
             for executor in executors.own_executors():
                 await executor.settle_before_run_async()
         if (opening := executors.foreign.environment.rendering.all_open()) is not None:
             run.session[OpenSections].append(opening)
-        reports = tuple(tool_report(run, tool.tool_def) for tool in (await list_tools()).values())
+        reports = tuple(tool_report(run, tool.tool_def) for tool in (await toolset.get_tools(context)).values())
         warnings = run.texts.new_warnings(all_seen=True)
         return Inspection(reports, run.listings(), warnings, tuple(executors.unbound))
 
 
 @asynccontextmanager
-async def listed_tools(run: AgentRun) -> AsyncGenerator[Callable[[], Awaitable[dict[str, ToolsetTool[Any]]]]]:
-    """A block in which the toolsets of a run are entered, as if it began; lists their tools, also once more."""
-    ctx = RunContext[Any](
-        deps=run.tree.options.deps, model=FunctionModel(_refuse), usage=RunUsage(), run_id="check", run_step=1
+async def enter_toolset(
+    run: AgentRun, *, permits_unbound: bool = True
+) -> AsyncGenerator[tuple[AbstractToolset[Any], RunContext[Any]]]:
+    """A block in which the toolset of a run is entered and listed as if it began, with the context to list it again."""
+    run.executors.permits_unbound = permits_unbound
+    context = RunContext[Any](
+        deps=run.tree.options.deps, model=FunctionModel(_refuse), usage=RunUsage(), run_id="no model", run_step=1
     )
-    run.executors.permits_unbound = True
     with run.activate():
-        toolset = await run.toolset(dict).for_run(ctx)
+        toolset = await run.toolset(dict).for_run(context)
         async with toolset:
-            of_step = await toolset.for_run_step(ctx)
-            await of_step.get_tools(ctx)
-            yield partial(of_step.get_tools, ctx)
+            step = await toolset.for_run_step(context)
+            await step.get_tools(context)
+            yield step, context
 
 
 def _refuse(*_request: object) -> ModelResponse:

@@ -36,7 +36,6 @@ from __future__ import annotations
 import builtins
 import hashlib
 import importlib
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +43,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from threading import RLock
@@ -184,21 +183,9 @@ class _Finder(MetaPathFinder):
         package, _, inside = fullname.partition(".")
         if not package.startswith(PROJECT_PACKAGE) or not inside or path is None:
             return None
-        tail = fullname.rpartition(".")[2]
-        for folder in map(Path, path):
-            init, file = folder / tail / _INIT, folder / f"{tail}.py"
-            # The same order as in Python: a package precedes a module of its name.
-            if init.is_file():
-                return _spec(fullname, init, [str(folder / tail)])
-            if file.is_file():
-                return _spec(fullname, file, None)
-        return None  # Python's own finder makes a package of a folder without `__init__.py`
-
-
-def _spec(name: str, file: Path, search: list[str] | None) -> ModuleSpec | None:
-    return importlib.util.spec_from_file_location(
-        name, file, loader=_Loader(name, str(file)), submodule_search_locations=search
-    )
+        # Python's own finder for the files of a folder, made anew, because files may have come since.
+        specs = (FileFinder(folder, (_Loader, [".py"])).find_spec(fullname) for folder in path)
+        return next(filter(None, specs), None)
 
 
 class _Loader(SourceFileLoader):

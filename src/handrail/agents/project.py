@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from os import PathLike
@@ -33,7 +33,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 from typing import Annotated, Any, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from handrail.agents.active_run import ShellConfig
 from handrail.agents.agent_file import AgentFile, read_agent_file
@@ -76,36 +76,71 @@ _LONGEST_NAME = 200
 _MOST_LISTED = 600  # bytes of names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectConfig:
-    """The configuration of a project: patterns and files from its folder, `None` where it leaves them open."""
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError(f"{_quote(text)} says nothing; write a text, or leave the key out")
+    return text
 
-    agents: tuple[str, ...] = ("*.agent",)
-    python: tuple[str, ...] = ("tools.py", "tools/*.py")
-    model: str | None = None
-    approval: Path | None = None
-    store: str | None = None
-    mcp: Path | None = None
-    shell: ShellConfig = field(default_factory=ShellConfig)
+
+def _inside(path: str) -> str:
+    # In the notation of either system, because a project is shared between them: `C:\\x` is an ordinary name on POSIX.
+    if PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path):
+        raise ValueError(f"{_quote(path)} leaves the project folder; a path is from there")
+    return _not_blank(path)
+
+
+def _one_folder(path: str) -> str:
+    if not path or os.pathsep in path:
+        raise ValueError(f"{_quote(path)} is not the path of one folder")
+    return path
+
+
+_Allowed = str | tuple[str, ...] | dict[str, Any]
+_Text = Annotated[str, AfterValidator(_not_blank)]
+_Path = Annotated[str, AfterValidator(_inside)]
+
+
+def _read_rules(item: _Allowed) -> tuple[ShellRule, ...]:
+    if isinstance(item, tuple):
+        return (ShellRule(item),)
+    if isinstance(item, dict):
+        return (parse(ShellRule, item),)
+    if item not in READY_RULES:
+        ready = ", ".join(READY_RULES)
+        raise ValueError(f"{_quote(item)} is not one of the ready rules {ready}; a command is a list of its tokens")
+    return READY_RULES[item]
+
+
+def _check_rules(item: _Allowed) -> _Allowed:
+    _read_rules(item)
+    return item
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellTable:
-    """The table `[tool.handrail.shell]`, as it is written; see the module."""
+    """The table `[tool.handrail.shell]`; see the module."""
 
-    allow: tuple[str | tuple[str, ...] | dict[str, Any], ...] = ("reading",)
-    path: tuple[str, ...] = ()
+    allow: tuple[Annotated[_Allowed, AfterValidator(_check_rules)], ...] = ("reading",)
+    path: tuple[Annotated[str, AfterValidator(_one_folder)], ...] = ()
     timeout: Annotated[float, Field(gt=0, le=_MOST_SECONDS)] = 60
+
+    def settings(self, folder: Path) -> ShellConfig:
+        """How the programs of the runs of a project in a folder are run."""
+        rules = tuple(rule for item in self.allow for rule in _read_rules(item))
+        path = tuple(os.fspath(folder.absolute() / item) for item in self.path)
+        return ShellConfig(allow=rules, path=path, timeout=timedelta(seconds=self.timeout))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    agents: tuple[str, ...] = ()
-    python: tuple[str, ...] = ()
-    model: str = ""
-    approval: str = ""
-    store: str = ""
-    mcp: str = ""
+class ProjectConfig:
+    """The table `[tool.handrail]`: patterns and files from the folder, `None` where it leaves them open."""
+
+    agents: tuple[_Path, ...] = ("*.agent",)
+    python: tuple[_Path, ...] = ("tools.py", "tools/*.py")
+    model: _Text | None = None
+    approval: _Path | None = None
+    store: _Text | None = None
+    mcp: _Path | None = None
     shell: ShellTable = field(default_factory=ShellTable)
 
 
@@ -190,7 +225,7 @@ class Project:
         ]
         if config.mcp is not None:
             try:
-                references += _server_toolsets(folder, config.mcp.as_posix())
+                references += _server_toolsets(folder, config.mcp)
             except DocumentError as problem:
                 problems.append(problem)
         try:
@@ -325,7 +360,7 @@ def as_one(folder: Path, problems: tuple[HandrailError, ...]) -> HandrailError:
 
 
 def read_config(folder: Path) -> tuple[ProjectConfig, tuple[ProjectError, ...]]:
-    """The configuration of a project folder, with the default for each key that is wrong, and every fault."""
+    """The configuration of a project folder, and every fault; the defaults if its table has one."""
     file = folder / FILE
     # Not `exists`, which is false for a link that leads nowhere: the configuration behind it must not be ignored.
     if not os.path.lexists(file):
@@ -341,18 +376,17 @@ def read_config(folder: Path) -> tuple[ProjectConfig, tuple[ProjectError, ...]]:
     table = cast("Mapping[str, object]", tool).get("handrail", {}) if isinstance(tool, Mapping) else tool
     if not isinstance(table, Mapping):
         return ProjectConfig(), (ProjectError(f"{_TABLE} is not a table; write [tool.handrail], then keys below"),)
-    faults: list[str] = []
-    values: dict[str, Any] = {}
-    # Each key by itself: one at fault has its default, so that the rest of the project can be surveyed.
-    for key, value in cast("Mapping[str, object]", table).items():
-        try:
-            plain = getattr(parse(_Table, {key: value}), key)
-            values[key] = _READERS[key](folder, plain)
-        except ParseError as error:
-            faults += [f"{path.removeprefix('$.').replace('$', key)}: {message}" for path, message in error.faults]
-        except ValueError as error:
-            faults.append(f"{key} {error}")
-    return ProjectConfig(**values), tuple(ProjectError(f"{_TABLE}: {fault}") for fault in faults)
+    try:
+        config = parse(ProjectConfig, cast("Mapping[str, object]", table))
+        faults = [
+            f"{name}: {_quote(pattern)} matches no file"
+            for name in ("agents", "python")
+            for pattern in getattr(config, name)
+            if name in table and not _matches(folder, pattern)
+        ]
+    except ParseError as error:
+        config, faults = ProjectConfig(), [f"{path.removeprefix('$.')}: {text}" for path, text in error.faults]
+    return ProjectConfig() if faults else config, tuple(ProjectError(f"{_TABLE}: {fault}") for fault in faults)
 
 
 def matching_files(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
@@ -364,69 +398,11 @@ def matching_files(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(files))
 
 
-def _read_text(_folder: Path, text: str) -> str:
-    if not text.strip():
-        raise ValueError(f"is {_quote(text)}, which says nothing; write a text, or leave the key out")
-    return text
-
-
-def _read_patterns(folder: Path, patterns: tuple[str, ...]) -> tuple[str, ...]:
-    for pattern in patterns:
-        _check_inside(pattern)
-        try:
-            files = matching_files(folder, (pattern,))
-        except (ValueError, IndexError, OSError, RecursionError) as error:  # of `pathlib`, for blank and long ones
-            raise ValueError(f"has {_quote(pattern)}, which is not a pattern") from error
-        if not files:
-            raise ValueError(f"has {_quote(pattern)}, which matches no file")
-    return patterns
-
-
-def _read_file(folder: Path, name: str) -> Path:
-    _check_inside(name)
-    if not os.path.isfile(folder / name):  # noqa: PTH113 - a name may be too long to ask for
-        raise ValueError(f"is {_quote(name)}, but the file does not exist")
-    return Path(name)
-
-
-def _read_shell(folder: Path, table: ShellTable) -> ShellConfig:
+def _matches(folder: Path, pattern: str) -> bool:
     try:
-        rules = tuple(rule for item in table.allow for rule in _rules(item))
-    except ValueError as error:  # of which a `PromptValidationError` is one
-        raise ValueError(f"allow: {error}") from error
-    for item in table.path:
-        if not item or os.pathsep in item:
-            raise ValueError(f"path has {_quote(item)}, which is not the path of one folder")
-    path = tuple(os.fspath(folder.absolute() / item) for item in table.path)
-    return ShellConfig(allow=rules, path=path, timeout=timedelta(seconds=table.timeout))
-
-
-def _rules(item: str | tuple[str, ...] | dict[str, Any]) -> tuple[ShellRule, ...]:
-    if isinstance(item, tuple):
-        return (ShellRule(item),)
-    if isinstance(item, dict):
-        return (parse(ShellRule, item),)
-    if item not in READY_RULES:
-        ready = ", ".join(READY_RULES)
-        raise ValueError(f"{_quote(item)} is not one of the ready rules {ready}; a command is a list of its tokens")
-    return READY_RULES[item]
-
-
-_READERS: Mapping[str, Callable[[Path, Any], object]] = {
-    "agents": _read_patterns,
-    "python": _read_patterns,
-    "model": _read_text,
-    "approval": _read_file,
-    "store": _read_text,
-    "mcp": _read_file,
-    "shell": _read_shell,
-}
-
-
-def _check_inside(path: str) -> None:
-    # In the notation of either system, because a project is shared between them: `C:\\x` is an ordinary name on POSIX.
-    if PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path):
-        raise ValueError(f"has {_quote(path)}, which leaves the project folder; a path is from there")
+        return bool(matching_files(folder, (pattern,)))
+    except (ValueError, IndexError, OSError, RecursionError):  # of `pathlib`, for blank and long ones
+        return False
 
 
 def _quote(text: str) -> str:

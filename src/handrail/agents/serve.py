@@ -13,21 +13,19 @@ from functools import partial
 from typing import Any
 
 import mcp_types as t
-from pydantic_ai import ModelResponse, RunContext, ToolCallPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai import RunContext, ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
-from pydantic_ai.usage import RunUsage
 
-from handrail.adapters.loop import LoopOutcome, find_outcome, read_ahead
+from handrail.adapters.loop import LoopOutcome, find_outcome
 from handrail.adapters.mcp.content import OfferedTool, describe_tool
 from handrail.adapters.mcp.questions import client_approval, has_request_span
 from handrail.adapters.mcp.source import CallReports
 from handrail.agents.agent import LoadedAgent
-from handrail.agents.approval.decisions import Answer, GatedCall, record_decision, resolve_answer
+from handrail.agents.approval.decisions import Answer, answer_later, record_decision, resolve_answer
+from handrail.agents.inspection import enter_toolset
 from handrail.agents.run.calls import OwnTool
 from handrail.agents.run.interface import RunOptions
 from handrail.agents.run.run import AgentRun
-from handrail.agents.toolsets.builtin import DynamicAgent
 from handrail.errors import AgentError
 from handrail.prompt import Approval, ApprovalRequest, ToolResult
 from handrail.runtime import ToolCall, ToolMessage
@@ -113,27 +111,9 @@ async def open_agent(agent: LoadedAgent, options: RunOptions) -> AsyncGenerator[
         AgentError: the agent cannot be run, or has a tool that only PydanticAI runs.
         BaseException: the error of entering a toolset.
     """
-    tree = await agent.begin_group(replace(options, asker=_leave_open))
-    tree.gate.can_wait = True  # also in memory: the client that waits is here
-    try:
-        await read_ahead(tree.session, DynamicAgent)
-        run = await AgentRun.prepare(tree, agent.agent, session=tree.session, path=(agent.name,), model="none")
-        context = RunContext[Any](
-            deps=options.deps, model=FunctionModel(_refuse), usage=RunUsage(), run_id="serve", run_step=1
-        )
-        with run.activate():
-            toolset = await run.toolset(dict).for_run(context)
-            async with toolset:
-                source = AgentSource(run, await toolset.for_run_step(context), context)
-                await source.tools()
-                yield source
-    finally:
-        await tree.close()
-
-
-def _leave_open(_: GatedCall) -> Answer:
-    return Answer("later")
-
-
-def _refuse(*_request: object) -> ModelResponse:
-    raise AgentError("no model is asked here")
+    async with agent.prepare(replace(options, asker=answer_later)) as run:
+        run.tree.gate.can_wait = True  # also in memory: the client that waits is here
+        async with enter_toolset(run, permits_unbound=False) as (toolset, context):
+            source = AgentSource(run, toolset, context)
+            await source.tools()
+            yield source

@@ -14,14 +14,13 @@ The tools of a toolset, as far as they can be listed without asking it:
 
 | the toolset | its tools |
 |---|---|
-| of Handrail's, of functions, of an agent; one of these with a prefix | all of them |
-| made by a factory | those of the product; before that those that the factory declares |
-| anything else: an MCP server, a combined, filtered or dynamic toolset | those that it lists while it runs |
+| a section, of functions, of an agent, built in; one of these with a prefix | all of them |
+| anything else: made by a factory, an MCP server, a combined or dynamic toolset | those that it lists while it runs |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,15 +31,14 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, PrefixedToolset
 
-from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import matches_name
 from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule, read_rules
 from handrail.agents.project import Project
 from handrail.agents.registry import AgentReference, Entry, ToolDef, ToolsetFactory
-from handrail.agents.toolsets.labelled_toolset import AgentToolset, DisclosedToolset, input_schema
-from handrail.agents.toolsets.lifetimes import FactoryToolset, SharedToolset
+from handrail.agents.toolsets.labelled_toolset import input_schema
+from handrail.agents.toolsets.lifetimes import SharedToolset
 from handrail.errors import ApprovalRulesError, DiscoveryError, DocumentError
 from handrail.prompt import Section, Tool
 from handrail.prompt.disclosure import SECTION_REQUESTS
@@ -75,21 +73,8 @@ class ToolSummary(NamedTuple):
         return None if self.schema is None else argument_names(self.schema())
 
 
-class Listing(NamedTuple):
-    """The tools of a toolset; `complete` if it has no others, now or later."""
-
-    tools: tuple[ToolSummary, ...] = ()
-    complete: bool = True
-
-    def with_definitions(self, definitions: Iterable[ToolDefinition]) -> Listing:
-        """The same with the tools that the toolset lists while it runs."""
-        names = {tool.name for tool in self.tools}
-        more = (_summarize_definition(definition) for definition in definitions if definition.name not in names)
-        return self._replace(tools=(*self.tools, *more))
-
-
-Listings = Mapping[str, Listing]
-"""The tools of the toolsets of a run, by the labels of their entries."""
+Listings = Mapping[str, Sequence[ToolDefinition]]
+"""The tools that the toolsets of a run list, by the labels of their entries."""
 
 NO_LISTINGS: Listings = MappingProxyType({})
 """The listings before a run has begun."""
@@ -203,9 +188,11 @@ def project_names(project: Project, agent: AgentFile, listings: Listings) -> Pro
     tools: dict[str, ToolSummary] = {}
     running: dict[str, None] = {}
     for entry in filter(None, entries):
-        listing = listings.get(entry.label) or list_entry(entry)
-        tools |= {f"{entry.label} {tool.name}": tool for tool in listing.tools}
-        if not listing.complete and entry.kind == "toolset" and entry.name in in_use:
+        own_tools = list_entry(entry)
+        run_tools = map(_summarize_definition, listings.get(entry.label, ()))
+        # What is declared comes last, and counts.
+        tools |= {f"{entry.label} {tool.name}": tool for tool in (*run_tools, *(own_tools or ()))}
+        if own_tools is None and entry.name in in_use:
             running[entry.label] = None
     # The arguments of an offered tool are not known: importing its package only for this check would be wrong.
     names = {tool.name for tool in tools.values()}
@@ -235,53 +222,36 @@ def argument_names(schema: Schema) -> frozenset[str] | None:
     return frozenset(properties)
 
 
-def list_entry(entry: Entry) -> Listing:
-    """The tools of an entry of the registry; no factory is called."""
+def list_entry(entry: Entry) -> Sequence[ToolSummary] | None:
+    """The tools of an entry of the registry, without calling a factory; `None` if only a run knows them."""
     value = entry.value
     if isinstance(value, PydanticTool | Tool):
-        return Listing((_summarize(value),))
+        return (_summarize(value),)
     if isinstance(value, AgentReference):
-        return Listing((ToolSummary(value.name, partial(input_schema, value.input_type)),))
-    return _list_factory(value) if isinstance(value, ToolsetFactory) else list_tools(value)
+        return (ToolSummary(value.name, partial(input_schema, value.input_type)),)
+    if isinstance(value, ToolsetFactory):
+        return None if value.known_tools is None else _summarize_all(value.known_tools())
+    return list_tools(value)
 
 
-def list_tools(toolset: AbstractToolset[Any] | Section[Any]) -> Listing:
-    """The tools of a toolset, or of a section and those below it, whether or not they are shown at present."""
+def list_tools(toolset: AbstractToolset[Any] | Section[Any]) -> Sequence[ToolSummary] | None:
+    """The tools of a toolset, or of a section and those below it, shown or not; `None` as for `list_entry`."""
     if isinstance(toolset, Section):
-        below = (tool for child in toolset.children for tool in list_tools(child).tools)
-        return Listing((*map(_summarize, toolset.tools), *below))
-    if isinstance(toolset, HandrailToolset):
-        template = toolset.executor.environment.prompt.template
-        return Listing(tuple(_summarize(tool) for tool, _ in template.placed_tools()))
-    if isinstance(toolset, AgentToolset):
-        return Listing((_summarize_definition(toolset.definition),))
-    if isinstance(toolset, FactoryToolset):
-        if not toolset.has_made:
-            return _list_factory(toolset.factory)
-        listing = list_tools(toolset.wrapped)
-        # A factory for each step may make other tools at the next one.
-        return listing._replace(complete=listing.complete and not toolset.factory.per_run_step)
-    return _list_pydantic(toolset)
-
-
-def _list_pydantic(toolset: AbstractToolset[Any]) -> Listing:
-    if isinstance(toolset, DisclosedToolset | SharedToolset):
+        below = (tool for child in toolset.children for tool in list_tools(child) or ())
+        return (*map(_summarize, toolset.tools), *below)
+    if isinstance(toolset, SharedToolset):
         return list_tools(toolset.wrapped)
     # By the exact type: a subclass may override `get_tools`, and list others.
     if isinstance(toolset, PrefixedToolset) and type(toolset) is PrefixedToolset:
-        listing = list_tools(toolset.wrapped)
-        names = (f"{toolset.prefix}_{tool.name}" for tool in listing.tools)
-        tools = (tool._replace(name=name) for tool, name in zip(listing.tools, names, strict=True))
-        return listing._replace(tools=tuple(tools))
+        tools = list_tools(toolset.wrapped)
+        return tools and [tool._replace(name=f"{toolset.prefix}_{tool.name}") for tool in tools]
     if isinstance(toolset, FunctionToolset) and type(toolset) is FunctionToolset:
-        return Listing(tuple(_summarize(tool)._replace(name=name) for name, tool in toolset.tools.items()))
-    return Listing(complete=False)
+        return _summarize_all(toolset.tools)
+    return None
 
 
-def _list_factory(factory: ToolsetFactory) -> Listing:
-    if factory.known_tools is None:
-        return Listing(complete=False)
-    return Listing(tuple(_summarize(tool)._replace(name=name) for name, tool in factory.known_tools().items()))
+def _summarize_all(tools: Mapping[str, ToolDef]) -> Sequence[ToolSummary]:
+    return [_summarize(tool)._replace(name=name) for name, tool in tools.items()]
 
 
 def _summarize(tool: ToolDef) -> ToolSummary:

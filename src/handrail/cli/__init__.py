@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from importlib.util import find_spec
 
-from handrail.cli.process_exit import FAILED, interrupt_exit_code, interrupted_once, run_guarded
+from handrail.cli.process_exit import FAILED, interrupt_exit_code, run_guarded
 
 __all__ = ["main"]
 
@@ -21,9 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Nothing is raised: an error is printed on standard error, in one line.
     """
     try:
-        # Without `argv` the whole process is this command.
-        with interrupted_once() if argv is None else nullcontext():
-            return run_guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
+        return run_guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as interrupt:  # while modules are imported, or while a command runs
         return interrupt_exit_code(interrupt)
 

@@ -7,15 +7,23 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
-from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Parameter
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.cli.agents import imports_unsearched
-from handrail.cli.options import MORE_THAN_ZERO, PAGE, DryRun, Entity, Limit, StoreOptions, Yes, check_can_ask
+from handrail.cli.options import (
+    MORE_THAN_ZERO,
+    PAGE,
+    DryRun,
+    Entity,
+    Limit,
+    StoreOptions,
+    Yes,
+    check_can_ask,
+    import_object,
+)
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen
 from handrail.errors import LedgerError, SessionError
@@ -328,19 +336,13 @@ def _make_settler(name: str) -> Callable[[Session], object]:
 
 def executor_maker(name: str, *, option: str) -> Callable[[Session], ToolExecutor]:
     """The function of a program that makes the executor of a session, by its name: MODULE:FUNCTION."""
-    sys.path.insert(0, str(Path.cwd()))
-    expected = (
-        f"{option} {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
-    )
-    try:
-        make_executor = resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise CycloptsError(msg=f"{expected}: {error}") from error
+    expected = "name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
+    make_executor = import_object(name, expected)
 
     def make(session: Session) -> ToolExecutor:
         executor = make_executor(session) if callable(make_executor) else None
         if not isinstance(executor, ToolExecutor):
-            raise CycloptsError(msg=expected)
+            raise CycloptsError(msg=f"{option} {name}: {expected}")
         return executor
 
     return make

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import shlex
 import signal
 import socket
-import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -21,7 +19,7 @@ from cyclopts import CycloptsError, Group, Parameter, validators
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.cli.options import A_FILE, COUNT, EXAMPLES, FILLED, IN_GROUP
+from handrail.cli.options import A_FILE, COUNT, EXAMPLES, FILLED, IN_GROUP, import_object
 from handrail.cli.process_exit import DONE
 from handrail.cli.screen import Field, Screen
 from handrail.errors import SessionLockedError
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
 
 _SERVER = Group("The server", sort_key=1)
 _RUNNERS = frozenset({"python", "node", "npx", "uvx", "bunx"})
+_EXPECTED = "name a prompt, a section or a list of tools by a module or file, a colon and its name: tools.py:TOOLS"
 _NO_CALL = CallRef(None, "")
 _OWN = "/own-"
 _PORTS = validators.Number(gte=1, lte=65_535)
@@ -309,40 +308,18 @@ def _rows(section: McpToolsSection, policies: Sequence[ToolPolicy]) -> Generator
 
 
 def _load_prompt(target: str) -> Prompt[Any]:
-    module, _, name = target.rpartition(":")
-    if not module:
-        raise CycloptsError(
-            msg=f"{target!r} names no object; write a module or file, a colon and a name: tools.py:TOOLS"
-        )
-    value = _imported(module, name)
-    kind, object_there = type(value).__name__, cast("Any", value)
+    value = import_object(target, _EXPECTED)
+    there: Any = value  # of any parameters
+    kind = type(there).__name__
     if isinstance(value, Prompt):
-        return cast("Prompt[Any]", object_there)
+        return cast("Prompt[Any]", there)
     if isinstance(value, PromptTemplate):
-        return Prompt(cast("PromptTemplate[Any]", object_there))
+        return Prompt(there)
     if isinstance(value, Section):
-        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=object_there.key, sections=[object_there]))
-    tools = cast("Sequence[Any]", object_there) if isinstance(value, list | tuple) else ()
-    if tools and all(isinstance(one, Tool) for one in tools):
-        return Prompt.from_tools(tools)
-    raise CycloptsError(msg=f"{target} is not a prompt, a section or a list of tools, but of type {kind}")
-
-
-def _imported(module: str, name: str) -> object:
-    from importlib import import_module  # noqa: PLC0415
-
-    path = Path(module)
-    if path.suffix == ".py":
-        if not path.exists():
-            raise CycloptsError(msg=f"the file {path} does not exist")
-        sys.path.insert(0, os.fspath(path.parent.resolve()))
-        module = path.stem
-    else:
-        sys.path.insert(0, os.fspath(Path.cwd()))
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise CycloptsError(msg=f"{module}:{name} cannot be imported: {error}") from error
+        return Prompt(PromptTemplate[str](ns="mcp", key="serve", name=there.key, sections=[there]))
+    if isinstance(value, list | tuple) and value and all(isinstance(one, Tool) for one in there):
+        return Prompt.from_tools(there)
+    raise CycloptsError(msg=f"{target} is of type {kind}: {_EXPECTED}")
 
 
 def _with_policies(prompt: Prompt[Any], policies: tuple[ToolPolicy, ...]) -> Prompt[Any]:

@@ -5,18 +5,21 @@ A list is a table, or in JSON an object a line; one entity is names with values,
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from urllib.parse import unquote
 
 from cyclopts import CycloptsError, Group, Parameter, validators
 
-from handrail.cli.screen import Field, Screen, fields_json, fields_record
+from handrail.cli.screen import Field, Screen, fields_json
 from handrail.errors import StoreError
 from handrail.store import Store
 from handrail.store import open as open_store
@@ -34,6 +37,17 @@ PAGE = 50
 
 # The beginning of a URL that was made a path. One letter is a drive of Windows.
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
+
+
+def import_object(name: str, expected: str) -> Any:  # noqa: ANN401 - whatever has the name
+    """What a program calls MODULE:NAME or FILE.py:NAME, from the current folder; `expected` says what to name."""
+    place, _, attribute = name.rpartition(":")
+    is_file = place.endswith(".py")
+    sys.path.insert(0, os.fspath(Path(place if is_file else "x").parent.resolve()))
+    try:
+        return resolve_name(f"{Path(place).stem}:{attribute}" if is_file else name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CycloptsError(msg=f"{name} cannot be imported: {error}; {expected}") from error
 
 
 # ------------------------------------------------------------------------------------------------------------- options
@@ -162,16 +176,14 @@ class Entity(Generic[T]):
         if options.as_json:
             Screen().json(self.json(row))
         else:
-            Screen().record(self.record(row))
+            cells = ((column.name, column.text_for_people(row, indent=2)) for column in self.fields if column.name)
+            texts = ((name, f"{cell:,}" if isinstance(cell, int) else cell) for name, cell in cells)
+            Screen().record((name, text) for name, text in texts if text)
 
     def json(self, row: T) -> dict[str, Any]:
         """One, for programs."""
         return fields_json(self.fields, row)
 
-    def record(self, row: T) -> list[tuple[str, str]]:
-        """The names and values of one, for people."""
-        return fields_record(self.fields, row)
-
-    def table(self, screen: Screen, rows: Sequence[T], *, most: int | None = None) -> None:
+    def table(self, screen: Screen, rows: Sequence[T]) -> None:
         """Prints several as a table."""
-        screen.table([column for column in self.fields if column.name in self.columns], rows, most=most)
+        screen.table([column for column in self.fields if column.name in self.columns], rows)

@@ -59,32 +59,6 @@ def interrupt_exit_code(interrupt: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def interrupted_once() -> Generator[None]:
-    """A block in which the first Ctrl-C raises `KeyboardInterrupt`; from then on, one more ends the process at once."""
-
-    def obey(_number: int, _frame: FrameType | None) -> None:
-        # Set first, so that a second Ctrl-C ends the process even while the exception is handled.
-        signal.signal(signal.SIGINT, _leave)
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:  # the parent process handles it
-        yield
-        return
-    signal.signal(signal.SIGINT, obey)
-    try:
-        yield
-    except KeyboardInterrupt:
-        # The exception may also come from elsewhere; from here on nothing may delay the end. A run that was interrupted
-        # counts further ones itself.
-        if signal.getsignal(signal.SIGINT) in {obey, _leave}:
-            signal.signal(signal.SIGINT, _leave)
-        raise
-    # Not in a `finally`: after an interruption the handler stays, so that one more Ctrl-C ends the process at once.
-    signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
 def interruptible(
     stop: Callable[[], object], stopping: Callable[[str], object], *, grace: timedelta = _GRACE
 ) -> Generator[Sequence[int]]:

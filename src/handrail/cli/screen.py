@@ -75,12 +75,6 @@ def fields_json(fields: Iterable[Field[T]], row: T) -> dict[str, Any]:
     }
 
 
-def fields_record(fields: Iterable[Field[T]], row: T) -> list[tuple[str, str]]:
-    """The names and values of one entity for people, without those that are empty."""
-    cells = ((column.name, column.text_for_people(row, indent=2)) for column in fields if column.name)
-    return [(name, f"{value:,}" if isinstance(value, int) else value) for name, value in cells if value != ""]
-
-
 @dataclass(frozen=True, slots=True)
 class Screen:
     """The standard streams of the process at construction, for the output of a command."""

@@ -75,9 +75,9 @@ def run_worker(  # noqa: PLR0913 - the options of the command
     beat, patience = heartbeat.total_seconds(), grace.total_seconds()
     try:
         agents_by_name = load_agents(agents)
-        entries = [read_cron(text) for text in cron]
     except (AgentError, ImportError) as error:
-        raise CycloptsError(msg=str(error)) from error
+        raise CycloptsError(msg=f"--agents takes agent files and modules: {error}") from error
+    entries = [read_cron(text) for text in cron]
     if strange := [entry.agent for entry in entries if entry.agent not in agents_by_name]:
         raise CycloptsError(msg=f"--cron names {strange[0]}, and the --agents are {', '.join(agents_by_name)}")
 

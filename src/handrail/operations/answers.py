@@ -10,7 +10,7 @@ workers that waits is open then.
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -35,38 +35,35 @@ def user_name() -> str:
         return ""
 
 
-def give_answer(
-    store: Store, session_id: str, questions: Sequence[StoredQuestion], answer: GivenAnswer
-) -> list[StoredQuestion]:
-    """Records one answer to questions of a session, in one unit, and returns them with it.
+def give_answer(store: Store, question: StoredQuestion, answer: GivenAnswer) -> StoredQuestion:
+    """Records an answer to a question, and returns the question with it.
 
     Secrets in the reason are masked. If it fails, nothing was written.
 
     Args:
         store: the store, open for writing.
-        session_id: the session that stores the questions.
-        questions: they, as they were shown.
+        question: the question, as it was shown.
         answer: the answer; to a question of a program's own loop it remembers nothing.
 
     Raises:
-        SessionError: a question has been answered or decided since it was shown, or something else is asked; what it
+        SessionError: the question has been answered or decided since it was shown, or something else is asked; what it
             asks is not recorded; its call cannot be made any more; or the answer is to hold for more than it can.
     """
     answer = replace(answer, reason=redacted(answer.reason))
+    session_id = question.session_id
     while True:
-        before = stored_questions(store, session_id)
-        current = [_find_same(before, question) for question in questions]
-        changes = [_change(store, question, answer) for question in current]
-        _check_unstored(store, session_id, current, answer)
-        if store.apply(UnitOfWork(tuple(changes))) is None:
+        current = _find_same(stored_questions(store, session_id), question)
+        change = _change(store, current, answer)
+        if answer.approved and current.unstored:
+            _check_unstored(store, current)
+        if store.apply(UnitOfWork((change,))) is None:
             break
-        # Another person has answered meanwhile, so the questions are looked at again.
+        # Another person has answered meanwhile, so the question is looked at again.
     _take_in(store, session_id)
     wake_run(store, session_id)
-    after = stored_questions(store, session_id)
     # One that is not there any more has been carried out by the holder of its session meanwhile.
-    questions = [replace(question, answer=answer) for question in current]
-    return [next(filter(question.is_same, after), question) for question in questions]
+    after = stored_questions(store, session_id)
+    return next(filter(current.is_same, after), replace(current, answer=answer))
 
 
 def _find_same(questions: Iterable[StoredQuestion], question: StoredQuestion) -> StoredQuestion:
@@ -94,15 +91,13 @@ def _find_same(questions: Iterable[StoredQuestion], question: StoredQuestion) ->
     return match
 
 
-def _check_unstored(store: Store, session_id: str, questions: Sequence[StoredQuestion], answer: GivenAnswer) -> None:
-    question = next((question for question in questions if question.unstored), None) if answer.approved else None
-    if question is not None:
-        with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)):
-            raise SessionError(
-                f"call {name_call(question.call)} of session {question.call_session} cannot be made any more: the "
-                f"secret at {question.unstored} is not stored, and the process that asked has closed the session. "
-                "Nothing was recorded. Answer no, or run its program again: its model reads that it has to ask again"
-            )
+def _check_unstored(store: Store, question: StoredQuestion) -> None:
+    with suppress(SessionLockedError), held_session(store, question.session_id, wait=timedelta(0)):
+        raise SessionError(
+            f"call {name_call(question.call)} of session {question.call_session} cannot be made any more: the "
+            f"secret at {question.unstored} is not stored, and the process that asked has closed the session. "
+            "Nothing was recorded. Answer no, or run its program again: its model reads that it has to ask again"
+        )
 
 
 def _change(store: Store, question: StoredQuestion, answer: GivenAnswer) -> AnswerChange:

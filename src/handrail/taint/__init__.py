@@ -108,10 +108,6 @@ class Tainted:
     after: int | None = None
 
 
-DELIMITER_SECRET = "handrail.delimiter_secret"  # noqa: S105 - the name of a type
-"""The name by which the secret of a session is stored; commands show the mask in its place."""
-
-
 @stored_as("handrail.delimiter_secret")
 @dataclass(frozen=True, slots=True)
 class DelimiterSecret:

@@ -11,7 +11,8 @@ not those of its parent.
 
 Every text that the model has chosen counts: a value, and the key of an object, unless the schema of the tool declares
 it as the name of a property. `null` and an empty object or array are values, too. An argument that is equal to the
-declared default of its parameter is as if it was not given, because the model could have left it out.
+declared default of its parameter is as if it was not given, because the model could have left it out; a default within
+another value counts.
 
 A value is compared by the text of its JSON, so `5` and `"5"` are one value, and so are `500` and `500.0`.
 """
@@ -19,11 +20,11 @@ A value is compared by the text of its JSON, so `5` and `"5"` are one value, and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
@@ -33,13 +34,11 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import MASK
 from handrail.serde import dump
 from handrail.serde.formatting import shorten
-from handrail.serde.json_schema import Node, is_array, is_object
+from handrail.serde.json_schema import is_array, is_object
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
 from handrail.session.views import reads_above
 from handrail.taint import Provenance, Tainted, newest_taints, surely_untainted
-
-_CHOICES: Final = ("allOf", "anyOf", "oneOf")  # what a schema has the schemas in that may describe the same value
 
 
 class JudgedArguments(NamedTuple):
@@ -50,10 +49,10 @@ class JudgedArguments(NamedTuple):
 
     def texts(self) -> frozenset[str]:
         """The texts of the arguments that are not equal to the default of their parameter."""
-        arguments = _without_defaults(self.values, (self.schema,), self.schema)
-        if not arguments:
-            return frozenset()
-        return frozenset(leaves(arguments, names=declared_names(self.schema)))
+        values, schemas = self.values, self.schema.get("properties")
+        if is_object(values) and is_object(schemas):
+            values = {name: value for name, value in values.items() if not _is_default(value, schemas.get(name))}
+        return frozenset(leaves(values, names=declared_names(self.schema))) if values else frozenset()
 
 
 def leaves(values: object, *, names: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -85,52 +84,8 @@ def declared_names(schema: object) -> frozenset[str]:
     return own.union(*map(declared_names, schema.values()))
 
 
-def _without_defaults(value: object, schemas: Sequence[Node], root: Node) -> object:
-    references: set[str] = set()
-    described = [alternative for schema in schemas for alternative in _alternatives(schema, root, references)]
-    if is_object(value):
-        rest: dict[str, object] = {}
-        for name, item in value.items():
-            of_item = [node for alternative in described if (node := _of_property(alternative, name)) is not None]
-            if not any(_is_default(item, alternative) for alternative in of_item):
-                rest[name] = _without_defaults(item, of_item, root)
-        return rest
-    if is_array(value):
-        of_items = [node for alternative in described if is_object(node := alternative.get("items"))]
-        return [_without_defaults(item, of_items, root) for item in value]
-    return value
-
-
-def _alternatives(schema: Node, root: Node, references: set[str]) -> Iterator[Node]:
-    yield schema
-    reference: object = schema.get("$ref")
-    # A server may have made the schema: references may be circular, or multiply.
-    if isinstance(reference, str) and reference not in references:
-        references.add(reference)
-        yield from _alternatives(_referred(reference, root), root, references)
-    for keyword in _CHOICES:
-        members: object = schema.get(keyword)
-        for member in members if is_array(members) else ():
-            if is_object(member):
-                yield from _alternatives(member, root, references)
-
-
-def _referred(reference: str, root: Node) -> Node:
-    node: object = root
-    for name in reference.removeprefix("#/").split("/"):
-        node = node.get(name) if is_object(node) else None
-    return node if is_object(node) else {}
-
-
-def _of_property(schema: Node, name: str) -> Node | None:
-    properties: object = schema.get("properties")
-    node = properties.get(name) if is_object(properties) else None
-    node = schema.get("additionalProperties") if node is None else node
-    return node if is_object(node) else None
-
-
-def _is_default(value: object, schema: Node) -> bool:
-    if "default" not in schema:
+def _is_default(value: object, schema: object) -> bool:
+    if not is_object(schema) or "default" not in schema:
         return False
     # As text, because `True == 1`. Two secrets have one mask, so a secret is never equal to its default.
     text = _json_text(value)

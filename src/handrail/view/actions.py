@@ -96,7 +96,7 @@ class PageActions:
                 "so nothing was recorded; this is how it stands now"
             )
         answer = GivenAnswer(approved=fields["answer"] == "yes", reason=fields["reason"].strip(), by=fields["name"])
-        give_answer(self._store, question.session_id, [question], answer)
+        give_answer(self._store, question, answer)
         return _address(session_id, question.call.outermost) if fields["page"] == "run" else "/questions"
 
     def settle(self, fields: FormFields) -> str:

@@ -23,8 +23,8 @@ from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_
 
 from pydantic_core import from_json
 
-from handrail.errors import LedgerError, StoreCorruptError, UnknownTypeError
-from handrail.operations.effects import EffectState, EffectView, find_effects
+from handrail.errors import StoreCorruptError, UnknownTypeError
+from handrail.operations.effects import EffectState, EffectView
 from handrail.operations.questions import StoredQuestion, agents_asking, questions_in, stored_questions
 from handrail.operations.sessions import agent_of_session
 from handrail.runtime import ToolInvoked
@@ -268,15 +268,6 @@ def read_effect_page(
     page = _fill(_effect_rows(store, state, after), read, write)
     # What a person has to settle comes before what runs.
     return ListPage(sorted(page.rows, key=lambda view: _rank(view.state)), page.after, page.reads)
-
-
-def effects_of_key(store: Store, key: str) -> ListPage[EffectView]:
-    """The effects of a key, in all sessions; none is not an error."""
-    now = store.now()
-    try:
-        return ListPage([EffectView(row, now) for row in find_effects(store, key, None)])
-    except LedgerError:
-        return ListPage(())
 
 
 def _effect_rows(store: Store, state: str, after: str) -> Iterator[EffectRow]:

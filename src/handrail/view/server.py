@@ -45,7 +45,6 @@ from handrail.view.lists import (
     SESSION_STATES,
     InvalidListError,
     ListPage,
-    effects_of_key,
     read_effect_page,
     read_question_page,
     read_session_page,
@@ -120,7 +119,8 @@ class ViewServer:
 
     def _effects(self, request: Request, *, fault: str = "", key: str = "") -> Response:
         query = _query(request, "state", "tool", "text", "after")
-        page = effects_of_key(self._store, key) if key else read_effect_page(self._store, **query)
+        query["text"] = key or query["text"]
+        page = read_effect_page(self._store, **query)
         return self._list(request, "effects.html", page, query, states=EFFECT_STATES, fault=fault)
 
     def _questions(self, request: Request, *, fault: str = "", session: str = "") -> Response:

@@ -419,7 +419,7 @@ async def test_equal_call_of_a_client_without_questions_finds_the_answer_given_e
         async with client_of(session, mode, asks=True, approve_hint="answer {call}") as client:
             waits = await client.call_tool("charge", {"order": "a"})
             name = text(waits).rpartition(" ")[2]
-            assert await _run(main, ["approvals", "answer", "desk", name, "yes", "--store", url, "--yes"]) == 0
+            assert await _run(main, ["approvals", "answer", "desk", name, "yes", "--store", url]) == 0
             assert text(await client.call_tool("charge", {"order": "a"})) == "charged a"
     assert PAID == ["a"]
 

@@ -126,6 +126,11 @@ Asker = Callable[["GatedCall"], Answer | Awaitable[Answer]]
 """Asks about a call, and waits for the answer; plain (it is run on a thread) or `async`. One question at a time."""
 
 
+def answer_later(_call: GatedCall) -> Answer:
+    """Leaves every question open; an `Asker`."""
+    return Answer("later")
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """A decision about a call. It holds for exactly the arguments of its digest.

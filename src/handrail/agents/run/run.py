@@ -59,7 +59,7 @@ from handrail.agents.toolsets.labelled_toolset import (
     build_toolsets,
     hidden_tools,
 )
-from handrail.agents.unmatched_rules import Listings, check_rules_match, list_tools, unmatched_rules
+from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
 from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, ParseError, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
@@ -130,7 +130,7 @@ class AgentRun(CurrentRun):
         self.model = model
         self.root: Path = tree.root
         self.project_folder: Path = tree.project.folder
-        self.shell: ShellConfig = tree.project.config.shell
+        self.shell: ShellConfig = tree.project.config.shell.settings(tree.project.folder)
         self.file: AgentFile = agent.file
         # Before anything is opened that would have to be closed.
         self.texts: AgentTexts = AgentTexts(agent.file, tree.project.folder, self._own_tool)
@@ -205,10 +205,7 @@ class AgentRun(CurrentRun):
 
     def listings(self) -> Listings:
         """The tools of the toolsets of the run, as far as they are known at this step."""
-        return {
-            source.label: list_tools(source.toolset).with_definitions(tool.tool_def for tool in tools.values())
-            for source, tools in self._step_tools
-        }
+        return {source.label: [tool.tool_def for tool in tools.values()] for source, tools in self._step_tools}
 
     @property
     def may_open(self) -> bool:

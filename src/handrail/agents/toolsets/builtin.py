@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from functools import cache
 from operator import attrgetter
@@ -59,11 +59,10 @@ tools; agent_call gives it a task and returns its answer. It knows nothing of th
 ToolsetNames = Annotated[list[str], Field(default_factory=list[str])]
 """Names from a model; none without."""
 
-FindFolder = Callable[[CurrentRun], Path]
-"""Finds the folder of a toolset in a run."""
+FolderSource = str | os.PathLike[str] | Callable[[CurrentRun], Path]
+"""The folder of a toolset: a path from the folder of the project, or a function that finds it in a run."""
 
-_root: FindFolder = attrgetter("root")
-_project_folder: FindFolder = attrgetter("project_folder")
+_ROOT: FolderSource = attrgetter("root")
 
 # At most 24 characters, because providers take names of tools of at most 64.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
@@ -183,14 +182,14 @@ def built_ins() -> tuple[Entry, ...]:
     ==================  ==============================================================================================
     """
     factories = {
-        "files": _files(_root),
-        "files_ro": _files(_root, read_only=True),
-        "project_files": _files(_project_folder),
-        "project_files_ro": _files(_project_folder, read_only=True),
+        "files": files_toolset(_ROOT),
+        "files_ro": files_toolset(_ROOT, read_only=True),
+        "project_files": files_toolset("."),
+        "project_files_ro": files_toolset(".", read_only=True),
         "planning": ToolsetFactory(_planning, known_tools=cache(_planning_tools)),
-        "shell": _over(_root, "Programs", _shell, _shell_tools),
-        "sandbox": _sandbox(_root, SandboxOptions()),
-        "python": _python(_root, PythonOptions()),
+        "shell": _over(_ROOT, "Programs", _shell, _shell_tools),
+        "sandbox": sandbox_toolset(_ROOT),
+        "python": python_toolset(_ROOT),
         "dynamic_agents": ToolsetFactory(
             lambda _ctx: _dynamic_agents(), known_tools=cache(lambda: _dynamic_agents().tools)
         ),
@@ -199,7 +198,7 @@ def built_ins() -> tuple[Entry, ...]:
 
 
 def files_toolset(
-    folder: str | os.PathLike[str],
+    folder: FolderSource,
     *,
     read_only: bool = False,
     prefix: str = "",
@@ -225,12 +224,17 @@ def files_toolset(
     # Checked when the module is imported, so that a wrong pattern is reported with the place where it stands.
     excluded = exclude_patterns(exclude)
     excluding(excluded)
-    where, start = _find_folder(folder), _check_prefix(prefix)
-    return _files(where, read_only=read_only, exclude=excluded, show_git=show_git, prefix=start)
+
+    def make(run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        # Either may allow it: the toolset is declared in Python, and the agent's file by its author.
+        git = show_git or run.file.show_git
+        return VfsToolsSection(files, read_only=read_only, exclude=excluded, show_git=git, **texts)
+
+    return _over(folder, "Files", make, lambda: VfsToolsSection(read_only=read_only).tools, prefix=prefix)
 
 
 def shell_toolset(
-    folder: str | os.PathLike[str] = ".",
+    folder: FolderSource = ".",
     *,
     allow: Sequence[ShellRule | Sequence[str]],
     timeout: timedelta = timedelta(seconds=60),
@@ -252,7 +256,7 @@ def shell_toolset(
     def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
         return ShellToolsSection(files, allow=rules, timeout=timeout, environment=environment or {}, **texts)
 
-    return _over(_find_folder(folder), "Programs", make, _shell_tools, prefix=_check_prefix(prefix))
+    return _over(folder, "Programs", make, _shell_tools, prefix=prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,14 +269,22 @@ class PythonOptions:
 
 
 def python_toolset(
-    folder: str | os.PathLike[str] = ".", *, options: PythonOptions | None = None, prefix: str = ""
+    folder: FolderSource = ".", *, options: PythonOptions | None = None, prefix: str = ""
 ) -> ToolsetFactory:
     """A toolset that evaluates small Python programs over the files of a folder, to be exported in `TOOLSETS`.
 
     `TOOLSETS = {"sums": python_toolset(options=PythonOptions(files=False))}` only computes. Folder, prefix and errors
     are those of `files_toolset`.
     """
-    return _python(_find_folder(folder), options or PythonOptions(), prefix=_check_prefix(prefix))
+    settings = options or PythonOptions()
+
+    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        return AstevalSection(files, **asdict(settings), **texts)
+
+    # Known without a section, so that the interpreter need not be installed to know the name of its tool.
+    return _over(
+        folder if settings.files else None, "Python", make, lambda: (python_tool(PythonSettings()),), prefix=prefix
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,18 +306,25 @@ class SandboxOptions:
 
 
 def sandbox_toolset(
-    folder: str | os.PathLike[str] = ".", *, options: SandboxOptions | None = None, prefix: str = ""
+    folder: FolderSource = ".", *, options: SandboxOptions | None = None, prefix: str = ""
 ) -> ToolsetFactory:
     """A toolset that runs commands in a sandbox over the files of a folder, to be exported in `TOOLSETS`.
 
     With `options=SandboxOptions(engine=Podman(image="docker.io/library/python"))` commands run in a container. The
     toolset `files` has the file tools. Folder, prefix and errors are those of `files_toolset`.
     """
-    return _sandbox(_find_folder(folder), options or SandboxOptions(), prefix=_check_prefix(prefix))
+    settings = options or SandboxOptions()
+
+    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        values = {item.name: getattr(settings, item.name) for item in fields(settings)}
+        return SandboxSection(files, file_tools=False, **values, **texts)
+
+    # Known without a section, so that nothing need be installed to know the name of the tool.
+    return _over(folder, "Sandbox", make, lambda: (sandbox_tool(SandboxLimits()),), prefix=prefix)
 
 
 def _over(
-    folder: FindFolder | None,
+    folder: FolderSource | None,
     title: str,
     make: Callable[..., Section[Any]],
     tools: Callable[[], Sequence[ToolDef]],
@@ -315,12 +334,14 @@ def _over(
     # A toolset over a folder, opened for each run; `None` for one without files. `make` makes its section, with its
     # title, the sections below it, and `accepts_overrides`. `tools` gives its tools in any run; it is called at most
     # once, and only if rules are checked.
-    start = f"{prefix}_" if prefix else ""
+    start = f"{_check_prefix(prefix)}_" if prefix else ""
 
     # Called for each run: the filesystem, with its filters and its turn, belongs to the run.
     async def make_toolset(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
-        files = None if folder is None else await run.open_filesystem(folder(run))
+        # An absolute path replaces the folder of the project, a relative one is below it.
+        where = folder(run) if callable(folder) else run.project_folder / (folder or "")
+        files = None if folder is None else await run.open_filesystem(where)
         if not prefix:
             return make(run, files, title=title, children=(), accepts_overrides=True)
         # A section below names the prefix, because the other texts do not have it.
@@ -330,42 +351,6 @@ def _over(
         return run.section_toolset(section, id=start + section.key, prefix=start).prefixed(prefix)
 
     return ToolsetFactory(make_toolset, known_tools=cache(lambda: {start + tool.name: tool for tool in tools()}))
-
-
-def _files(
-    folder: FindFolder,
-    *,
-    read_only: bool = False,
-    exclude: tuple[str, ...] = (),
-    show_git: bool = False,
-    prefix: str = "",
-) -> ToolsetFactory:
-    def make(run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
-        # Either may allow it: the toolset is declared in Python, and the agent's file by its author.
-        git = show_git or run.file.show_git
-        return VfsToolsSection(files, read_only=read_only, exclude=exclude, show_git=git, **texts)
-
-    return _over(folder, "Files", make, lambda: VfsToolsSection(read_only=read_only).tools, prefix=prefix)
-
-
-def _python(folder: FindFolder, options: PythonOptions, *, prefix: str = "") -> ToolsetFactory:
-    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
-        return AstevalSection(
-            files, timeout=options.timeout, memory_bytes=options.memory_bytes, files=options.files, **texts
-        )
-
-    where = folder if options.files else None
-    # Known without a section, so that the interpreter need not be installed to know the name of its tool.
-    return _over(where, "Python", make, lambda: (python_tool(PythonSettings()),), prefix=prefix)
-
-
-def _sandbox(folder: FindFolder, options: SandboxOptions, *, prefix: str = "") -> ToolsetFactory:
-    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
-        settings = {item.name: getattr(options, item.name) for item in fields(options)}
-        return SandboxSection(files, file_tools=False, **settings, **texts)
-
-    # Known without a section, so that nothing need be installed to know the name of the tool.
-    return _over(folder, "Sandbox", make, lambda: (sandbox_tool(SandboxLimits()),), prefix=prefix)
 
 
 def _planning(_ctx: RunContext[Any]) -> Section[Any]:
@@ -387,13 +372,8 @@ def _shell_tools() -> Sequence[ToolDef]:
     return ShellToolsSection("/").tools
 
 
-def _find_folder(folder: str | os.PathLike[str]) -> FindFolder:
-    # Resolved when a run begins: an absolute path replaces the folder of the project, a relative one is below it.
-    return lambda run: run.project_folder / folder
-
-
 def _check_prefix(prefix: str) -> str:
-    if prefix and not _PREFIX.fullmatch(prefix):
+    if not _PREFIX.fullmatch(prefix):
         raise AgentError(
             f"the prefix {prefix!r} cannot begin the name of a tool; give up to 24 lower-case letters, digits, '_' and "
             "'-', such as 'notes'"

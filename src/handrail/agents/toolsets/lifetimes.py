@@ -32,8 +32,7 @@ _NO_TOOLS = FunctionToolset[Any]()
 class FactoryToolset(WrapperToolset[Any]):
     """The toolset that a factory makes when a run begins, or at every step of it.
 
-    `wrapped` is the product; a toolset without tools before there is one, or if it is `None`. `has_made` is true once
-    the factory has been called for this run.
+    `wrapped` is the product; a toolset without tools before there is one, or if it is `None`.
     """
 
     wrapped: AbstractToolset[Any]
@@ -45,7 +44,6 @@ class FactoryToolset(WrapperToolset[Any]):
         self.name = name
         self.origin = origin
         self.kind: Kind = kind
-        self.has_made: bool = False
         self._raw: FactoryProduct = None  # its last product: the same object again is not entered again
         self._entered: AbstractToolset[Any] | None = None  # the toolset that has to be left; steps may replace it
 
@@ -73,7 +71,6 @@ class FactoryToolset(WrapperToolset[Any]):
         if not self.factory.per_run_step:
             new._raw = await new._call_factory(ctx)
             new.wrapped = await new._product(new._raw, ctx)
-            new.has_made = True
         return new
 
     @override
@@ -93,7 +90,6 @@ class FactoryToolset(WrapperToolset[Any]):
                 await self.__aexit__(None, None, None)
                 await product.__aenter__()
                 self._raw, self.wrapped, self._entered = raw, product, product
-            self.has_made = True
         # After a replacement too: the new product has not seen this step yet.
         self.wrapped = await self.wrapped.for_run_step(ctx)
         return self

@@ -25,7 +25,7 @@ from handrail.agents.project import Project, agent_problems, reachable_agents
 from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.interface import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.agents.unmatched_rules import Listing, Listings, unmatched_rules
+from handrail.agents.unmatched_rules import Listings, unmatched_rules
 from handrail.cli.agents.progress import flatten_problems, format_problem, once, print_problems
 from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
@@ -198,7 +198,7 @@ def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
 async def _make_tools(
     findings: Findings, project: Project, agents: Mapping[str, ResolvedAgent], name: str, rules: ApprovalRules
 ) -> Listings:
-    listings: dict[str, Listing] = {}
+    listings: Listings = {}
     offered: dict[str, Sequence[ToolReport]] = {}
     for called_name in agents:
         agent = LoadedAgent(project, agents[called_name])
@@ -211,7 +211,7 @@ async def _make_tools(
             findings.note(error)
             continue
         findings.note(*(AgentError(f"agent {called_name}: tool {tool}{_BINDING}") for tool in inspection.unbound))
-        listings |= inspection.listings
+        listings = {**listings, **inspection.listings}
         offered[called_name] = inspection.tools
         findings.warnings += [f"{called_name}: {warning}" for warning in inspection.warnings]
         if called_name == name:

@@ -22,7 +22,7 @@ from pydantic_ai.exceptions import AgentRunError, UserError
 
 from handrail.agents import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEnded, RunEvent, RunStarted
 from handrail.agents.agent import LoadedAgent, load_agent
-from handrail.agents.approval.decisions import Answer, Asker, GatedCall
+from handrail.agents.approval.decisions import Asker, answer_later
 from handrail.agents.approval.rules import read_rules
 from handrail.agents.run.interface import RunCommand, RunOptions, check_resumed, record_command
 from handrail.agents.run.run import RunResult
@@ -177,10 +177,6 @@ def prepare_run(agent_file: Path, prompt: str | None, choices: RunChoices) -> Pr
     return PreparedRun(agent_file, agent, text, options, store, choices)
 
 
-def _leave_open(_call: GatedCall) -> Answer:
-    return Answer("later")
-
-
 def _interrupt_at_once() -> None:
     raise KeyboardInterrupt
 
@@ -237,7 +233,7 @@ class _ReportedRun:
         asker: Asker | None = (
             TerminalAsker(self._screen, can_wait=session is not None) if self._screen.can_ask else None
         )
-        asker = _leave_open if run.choices.approve == "later" else asker
+        asker = answer_later if run.choices.approve == "later" else asker
         options = replace(run.options, session=session, asker=asker, listener=self)
         if session is not None:
             if run.input is None:

@@ -5,34 +5,26 @@ The conversation is who said what, also while a run adds to it.
 
 from __future__ import annotations
 
-import json
 import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import chain, islice
-from operator import attrgetter
+from itertools import chain
 from time import sleep
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import Parameter
 
-from handrail.cli.options import COUNT, FILLED, PAGE, Limit, StoreOptions
-from handrail.cli.screen import Field, Screen, fields_json, fields_record
+from handrail.cli.options import COUNT, FILLED, StoreOptions
+from handrail.cli.screen import Screen
 from handrail.cli.sessions.listing import SESSION
 from handrail.errors import SessionError
-from handrail.operations.sessions import StoredSession, find_session, know_conversations
+from handrail.operations.sessions import StoredSession, find_session
 from handrail.readable import clean, format_json, format_when
-from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
-from handrail.session.calls import CallRef, OpenCall
-from handrail.session.open_calls import open_calls_in_store
+from handrail.session.calls import CallRef
 from handrail.session.persistence.loading import create_fork_of_row
-from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import Store
-from handrail.taint import DELIMITER_SECRET
 from handrail.transcript import (
     ConversationId,
     TranscriptBreak,
@@ -82,60 +74,27 @@ class ConversationOptions:
         return self.agent in {None, item.conversation and item.conversation.name}
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryChoice:
-    """Which entries of a session to show.
-
-    Attributes:
-        entries: Show the entries, and the calls that have not ended, instead of the conversation; --after, --limit and
-            --type do so too.
-        after: Begin after the entry of this number.
-        limit: how many.
-        type: Only entries of the type of this name.
-    """
-
-    entries: bool = False
-    after: Annotated[int, Parameter(metavar="NUMBER")] = 0
-    limit: Limit = None
-    type: Annotated[str | None, Parameter(metavar="NAME")] = None
-
-
 def show_session(
     session: str,
     /,
     *,
     full: bool = False,
     how: ConversationOptions = ConversationOptions(),
-    entries: EntryChoice = EntryChoice(),
     options: StoreOptions = StoreOptions(),
 ) -> None:
     """Show one session: who said what, and each call with its outcome, also while a process has the session open.
-
-    With --entries, its row, the calls that have not ended, and its entries in order are shown. A call is shown as
-    REPLY/CALL. An entry is one change of a slice, or an event that reducers handled. The change `-2 +1 at 4` removes
-    two items at index 4 and inserts one there. In JSON the entries are under `shown`, the calls under `open_calls`.
 
     Example: `handrail sessions show night-desk --last 5 --follow`
 
     Args:
         session: The id of the session, as `sessions list` shows it.
-        full: Print the items whole, under each entry; of a conversation also arguments and results.
+        full: Print arguments and results whole.
         how: What to show of the conversation.
-        entries: Which entries.
         options: The store and the output format.
     """
-    if entries != EntryChoice() and how != ConversationOptions():
-        msg = (
-            "--last, --agent and --follow show the conversation; leave them out, or --entries, --after, --limit, --type"
-        )
-        raise CycloptsError(msg=msg)
     with options.open() as store:
         session_view = StoredSession(store, find_session(store, session), store.held_sessions())
-        if entries == EntryChoice():
-            _show_conversation(session_view, how, full=full, as_json=options.as_json)
-        else:
-            _show_entries(session_view, entries, full=full, as_json=options.as_json)
+        _show_conversation(session_view, how, full=full, as_json=options.as_json)
 
 
 # -------------------------------------------------------------------------------------------------------- conversation
@@ -160,7 +119,7 @@ def _show_conversation(session_view: StoredSession, how: ConversationOptions, *,
         for item in chain(selection, rest):
             screen.json(item_json(item), lines=True)
     elif not print_conversation(screen, chain(selection, rest), full=full):
-        screen.note(f"Session {session_id} has no conversation of its own; --entries shows its entries.")
+        screen.note(f"Session {session_id} has neither a conversation nor calls.")
     elif how.follow:
         screen.note(f"No process has session {session_id} open any more.")
     elif session_id in session_view.in_use:
@@ -275,113 +234,6 @@ def _call_json(call: TranscriptCall) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- entries
-
-
-class ShownCall(NamedTuple):
-    """An open call of a session; `is_held` says whether a process has the session open."""
-
-    call: OpenCall
-    now: datetime
-    is_held: bool
-
-    @property
-    def awaited(self) -> str:
-        """The event that it waits for, and its latest time."""
-        call = self.call
-        if call.state == "unrecorded" and not self.is_held:
-            return "its program: it was interrupted, or has not begun"
-        if call.state != "running":
-            return _AWAITED[call.state]
-        if call.lease_until is None or call.lease_until <= self.now:
-            return "nothing: its owner has ended, or its lease has expired"
-        return f"{call.owner or 'its owner'}, or the end of its lease at {format_when(call.lease_until)}"
-
-
-_AWAITED = {
-    "unknown": "being resolved: it may have happened",
-    "unapplied": "being asked again: its effect has happened",
-    "postponed": "an approval",
-    "unrecorded": "the process that has the session open",
-}
-
-
-def _change(entry: SessionEntry) -> str:
-    if entry.role == "event":
-        return ""
-    parts = [f"-{entry.removed}"] if entry.removed else []
-    parts += [f"+{entry.added}"] if entry.added or not parts else []
-    return f"{' '.join(parts)} at {entry.start}"
-
-
-def _items(entry: SessionEntry) -> str:
-    return f'[{{"secret":"{MASK}"}}]' if entry.type_name == DELIMITER_SECRET else entry.items.decode(errors="replace")
-
-
-def _shown_items(entry: SessionEntry) -> Any:  # noqa: ANN401 - any value of JSON
-    with suppress(ValueError):
-        return json.loads(_items(entry))
-    return _items(entry)
-
-
-ENTRY: tuple[Field[SessionEntry], ...] = (
-    Field("no.", lambda entry: entry.number, key="number"),
-    # In the form of `sessions fork --at`.
-    Field("call", lambda entry: str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else "", key=""),
-    Field("", lambda entry: entry.reply or None, key="reply"),
-    Field("", attrgetter("call_id"), key="call_id"),
-    Field("role", lambda entry: entry.role),
-    Field("type", lambda entry: entry.type_name, key="type_name"),
-    Field("", attrgetter("type_version"), key="version"),
-    Field("change", _change, key=""),
-    *(Field("", attrgetter(name), key=name) for name in ("start", "removed", "added")),
-    Field("items", _shown_items),
-)
-"""An entry of a session."""
-
-OPEN_CALL: tuple[Field[ShownCall], ...] = (
-    Field("open call", lambda call: str(call.call.call), key=""),
-    *(Field("", attrgetter(f"call.call.{name}"), key=name) for name in ("reply", "call_id")),
-    Field("tool", lambda call: call.call.tool),
-    Field("state", lambda call: call.call.state, styles={"unknown": "bold red", "running": "yellow"}),
-    Field("waits for", lambda call: call.awaited, key=""),
-    *(Field("", attrgetter(f"call.{name}"), key=name) for name in ("key", "lease_until", "owner")),
-)
-"""A call of a session that has not ended."""
-
-
-def _show_entries(session_view: StoredSession, choice: EntryChoice, *, full: bool, as_json: bool) -> None:
-    screen, (store, row, in_use) = Screen(), session_view
-    # The time of the store, because leases are compared with it.
-    now = store.now()
-    know_conversations()
-    calls = [ShownCall(call, now, row.session_id in in_use) for call in open_calls_in_store(store, row)]
-    # Bounded by the head of the row, so that row and entries are consistent while another process writes.
-    entries = store.entries(row.session_id, after=choice.after, until=row.head, type_name=choice.type)
-    page = list(islice(entries, choice.limit or (None if as_json else PAGE)))
-    if as_json:
-        by_name = {
-            "open_calls": [fields_json(OPEN_CALL, call) for call in calls],
-            "shown": [fields_json(ENTRY, entry) for entry in page],
-        }
-        screen.json(SESSION.json(session_view) | by_name)
-        return
-    screen.record(SESSION.record(session_view))
-    screen.say("")
-    if calls and not choice.after:
-        screen.table(OPEN_CALL, calls)
-        screen.say("")
-    if not page:
-        screen.note("No entries to show.")
-    elif not full:
-        screen.table(ENTRY, page)
-    for entry in page if full else ():
-        screen.record(fields_record(ENTRY, entry))
-        screen.say("")
-    if any(True for _ in entries):
-        screen.note(f"There are more; --after {page[-1].number} continues, --limit shows more.")
-
-
 # --------------------------------------------------------------------------------------------------------------- forks
 
 
@@ -403,7 +255,7 @@ def fork_session(
 
     Args:
         session: The id of the session, as `sessions list` shows it.
-        at: The last call that the fork shares, as `sessions show --entries` shows it; else all.
+        at: The last call that the fork shares, as REPLY/CALL; `sessions show --format json` has both. Else all.
         as_: The id of the fork; else a random one.
         new_keys: Let calls of the fork repeat what its origin has done, as in a test.
         options: The store and the output format.
@@ -424,7 +276,7 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
     number = store.record_of_call(session, CallRef(ref.reply or None, ref.call_id).storable)
     if number is None:
         raise SessionError(
-            f"session {session} has no entry of a call {shorten(at, _LONGEST_SHOWN)}; handrail sessions show {session} "
-            "--entries lists them"
+            f"session {session} has no record of a call {shorten(at, _LONGEST_SHOWN)}; handrail sessions show "
+            f"{session} --format json lists them"
         )
     return number
