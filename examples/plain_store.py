@@ -95,8 +95,6 @@ class PlainDriver:
     types = ColumnTypes(
         number="INTEGER",
         bytes="BLOB",
-        moment="strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1000000.0, 'unixepoch')",
-        text="CAST({} AS TEXT)",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
     )
     one_writer = True  # a transaction that writes keeps all others from writing

@@ -169,7 +169,7 @@ class Desk:
     async def undo(self) -> bool:
         """Undoes them; whether the undo is complete. What it says is written to the books."""
         with self.open() as executor:
-            plan = await undo.plan_async(executor.environment.session, executors=executor)
+            plan = undo.plan(executor.environment.session, executors=executor)
             self.books.write("asked", steps=describe(plan.steps))
             report = await undo.apply(plan)
             self.books.write("answered", failed=str(report.failed))

@@ -8,13 +8,6 @@ from functools import partial
 from typing import Protocol
 
 
-def random_fraction() -> float:
-    """A random number from 0 to 1, by which those who poll are spread."""
-    from random import random  # noqa: PLC0415
-
-    return random()  # noqa: S311 - no secret
-
-
 class Clock(Protocol):
     """Reads the time of day, and the time that has passed."""
 

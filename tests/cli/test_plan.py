@@ -90,9 +90,9 @@ def test_plan_is_executed_only_where_it_was_made(
     run: Run, handrail: Command, folder: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Paths mean the same there; without a terminal there is a yes; a store is needed."""
-    assert run("Note milk.", "--model", model, "--plan", "plan.json").code == 0
+    assert run("Note milk.", "--model", model, "--plan", "plan.json").code == 2
+    assert run("Note milk.", "--model", model, "--plan", "plan.json", "--store", URL).code == 0
     assert handrail("apply", "plan.json").code == 2
-    assert handrail("apply", "plan.json", "--yes").code == 2
     assert handrail("apply", "plan.json", "--yes", "--store", URL).code == 0
     monkeypatch.chdir(folder.parent)
     assert handrail("apply", str(folder / "plan.json"), "--yes", "--store", URL).code == 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.sql.statements import TABLES_VERSION
-from handrail.store.sql.tables import TABLES, VIEWS, Table, TableView
+from handrail.store.sql.tables import TABLES, Table
 from handrail.store.sqlite.store import SqliteDriver
 from tests.architecture.sources import ROOT
 
@@ -30,20 +30,20 @@ _HEAD = f"""# The schema of a store
 
 *Made from the tables in [`tables.py`](../../src/handrail/store/sql/tables.py) by `make reference`.*
 
-For people who look with their own tools. Two views show calls and effects. Do not write to the tables: a store refuses
-rows that do not fit, and a changed call may be repeated. A view fails if another program has damaged a time in a row.
+For people who look with their own tools; [the command line](command-line.md) shows the same. Do not write to the
+tables: a store refuses rows that do not fit, and a changed call may be repeated.
 
 ```sh
-sqlite3 desk.db "SELECT at, tool, success FROM handrail_calls_view ORDER BY at DESC LIMIT 10"
-sqlite3 desk.db "SELECT tool, status, note FROM handrail_effects_view WHERE status = 'unknown'"
+sqlite3 desk.db "SELECT datetime(at / 1000000, 'unixepoch'), tool, success FROM handrail_entries WHERE call_id <> ''"
+sqlite3 desk.db "SELECT tool, status, CAST(note AS TEXT) FROM handrail_effects WHERE status = 'unknown'"
 ```
 
 | type | SQLite | PostgreSQL |
 |---|---|---|
 | {_types()} |
 
-In tables, times are microseconds since 1970 in UTC, flags are 0 or 1, and messages and JSON are bytes in UTF-8. Views
-have times as moments, and bytes as text. The tables have version {TABLES_VERSION}; others are refused.
+Times are microseconds since 1970 in UTC, flags are 0 or 1, and messages and JSON are bytes in UTF-8; items that begin
+with an `x` are compressed by zlib. The tables have version {TABLES_VERSION}; others are refused.
 """  # noqa: S608 - a page
 
 
@@ -51,17 +51,10 @@ _INTERNAL = {f"handrail_{name}" for name in ("schema", "checkpoints", "decisions
 
 
 def page() -> str:
-    """The page: the views, each table with its columns, and what is in those that are of no use to people."""
+    """The page: each table with its columns, and what is in those that are of no use to people."""
     internal = "".join(f"| `{table.name}` | {table.about} |\n" for table in TABLES if table.name in _INTERNAL)
     others = f"\n## Other tables\n\n| table | has |\n|---|---|\n{internal}"
-    shown = [_table(table) for table in TABLES if table.name not in _INTERNAL]
-    return _HEAD + "".join([*map(_view, VIEWS), *shown, others])
-
-
-def _view(view: TableView) -> str:
-    names = [one.name for one in view.table.columns if not view.columns or one.name in view.columns]
-    columns = "All columns" if not view.columns else f"The columns {', '.join(f'`{name}`' for name in names)}"
-    return f"\n## {view.name}\n\n{view.about} {columns} of [{view.table.name}](#{view.table.name}).\n"
+    return _HEAD + "".join([*(_table(table) for table in TABLES if table.name not in _INTERNAL), others])
 
 
 def _table(table: Table) -> str:

@@ -67,24 +67,6 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=folder, env=os.environ | who | nothing, check=True, capture_output=True)
 
 
-def pack(root: Path, *paths: str, kind: str = "sha1") -> None:
-    """Make a repository of somebody's own at a root, with these paths in a pack."""
-    if ".gitattributes" not in paths:
-        (root / ".gitattributes").unlink()  # git can make nothing of it
-    git(root, "init", f"--object-format={kind}")
-    git(root, "add", "--force", *paths)
-    git(root, "commit", "-m", "first")
-    git(root, "gc")
-
-
-def script(folder: Path, case: str, then: str) -> str:
-    """A git that does something else, written in shell, when its arguments are such; its path."""
-    path = folder / "other-git"
-    path.write_text(f'#!/bin/sh\ncase " $* " in *" {case} "*) {then};; esac\nexec git "$@"\n')
-    path.chmod(0o755)
-    return str(path)
-
-
 class SavedTree:
     """A tree and its shadow, with a snapshot from the beginning.
 

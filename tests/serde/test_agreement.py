@@ -163,18 +163,7 @@ _field: Any = Field
 _dict: Any = dict
 
 
-@dataclasses.dataclass
-class Mutable:
-    """Cannot be an item of a set."""
-
-    name: str
-
-
 DECLARED_REFUSALS: dict[str, tuple[Any, str]] = {
-    "set of lists": (held(set[list[int]]), "$.x[*]"),
-    "set of dicts": (held(frozenset[dict[str, int]]), "$.x[*]"),
-    "set of mappings": (held(set[Mapping[str, int]]), "$.x[*]"),
-    "set of dataclasses": (held(set[Mutable]), "$.x[*]"),
     "type in the schema": (held(_annotated[str, _field(json_schema_extra={"type": "integer"})]), "$.x"),
     "Hashable": (held(Hashable), "$.x"),
     "length of keys in a dictionary": (held(_dict[_annotated[str, {"min_length": 1}], int]), "$.x.*"),

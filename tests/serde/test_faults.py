@@ -8,7 +8,7 @@ import pytest
 
 from handrail.errors import ParseError
 from handrail.serde import parse
-from handrail.serde.formatting import did_you_mean, nearest_path
+from handrail.serde.formatting import did_you_mean
 from tests.kit import refusal
 from tests.serde.kit import SLIPS, Drawing, Json, Plan, Wide, told
 from tests.wording import Wording
@@ -90,8 +90,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_the_nearest_path_is_proposed(typed: str, meant: str | None) -> None:
     """Among the files of that kind in the folder; one that is like no other has none."""
-    near = nearest_path(Path(typed), suffix=".agent")
-    assert near == (None if meant is None else Path(meant))
+    near = did_you_mean(Path(typed), suffix=".agent")
+    assert near == ("" if meant is None else f" Did you mean {meant}?")
 
 
 @pytest.mark.usefixtures("place")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import Context, copy_context
 from dataclasses import dataclass
 from threading import Barrier, Thread
 from typing import Any
@@ -16,7 +15,6 @@ from handrail.session import (
     Append,
     Replace,
     Session,
-    SlicePolicy,
     Unchanged,
     append_all,
     reducer,
@@ -361,41 +359,6 @@ def test_a_class_that_says_something_else_is_refused(wording: Wording) -> None:
         Session()[Torn]
 
 
-@pytest.mark.parametrize("event", [A, Happened("a")])
-def test_a_session_says_otherwise_by_declaring(event: Note | Happened) -> None:
-    """For itself, and for its forks."""
-    session, kind = Session(), type(event)
-    session.declare(kind, SlicePolicy.LOG if kind is Note else SlicePolicy.STATE)
-    fork = session.fork()
-    for each in (session, fork):
-        with call(each):
-            each.dispatch(event)
-        assert each[kind].all() == ((event,) if kind is Note else ())
-        with call(each) as transaction:
-            each[kind].append(event)
-            transaction.commit()
-        assert each[kind].latest() == event
-
-
-def test_a_slice_in_use_keeps_its_policy(wording: Wording) -> None:
-    """Also one that only an open call has written to, which nobody else sees yet."""
-    session = Session()
-    session.dispatch(Happened("a"))
-    assert str(refusal(SessionError, session.declare, Happened, SlicePolicy.STATE)) == wording
-    with call(session):
-        session.dispatch(A)
-    session.declare(Note, SlicePolicy.LOG)
-
-
-def test_a_slice_that_an_open_call_has_written_to_is_in_use(wording: Wording) -> None:
-    """Whoever asks: the call itself, or somebody who does not see what it wrote."""
-    session = Session()
-    with call(session):
-        session.dispatch(A)
-        for context in (copy_context(), Context()):
-            assert str(refusal(SessionError, context.run, session.declare, Note, SlicePolicy.LOG)) == wording
-
-
 def test_reducers_of_one_event_decide_on_a_slice_each() -> None:
     """The event's own slice among them, if one is registered for it."""
     session = Session()
@@ -438,12 +401,9 @@ def test_events_and_slices_of_reducers_are_dataclasses() -> None:
 
 
 def test_no_reducer_decides_on_a_log(wording: Wording) -> None:
-    """It gets every event of its own type; neither registering nor declaring brings the two together."""
+    """It gets every event of its own type; and no other."""
     session = Session()
     assert str(refusal(ReducerError, session[Happened].register, Happened, replace_latest)) == wording
-    session[Note].register(Note, replace_latest)
-    assert str(refusal(ReducerError, session.declare, Note, SlicePolicy.LOG)) == wording
-    session.declare(Note, SlicePolicy.STATE)
 
 
 def test_an_installed_state_slice_follows_its_methods() -> None:

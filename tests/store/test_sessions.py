@@ -233,16 +233,16 @@ def test_waiting_holder_is_woken_by_the_release(store: Store, clock: FakeClock) 
 def test_waiting_ends_with_the_time(wording: Wording) -> None:
     """Who has waited long enough is told."""
     clock = FakeClock()
-
-    def jitter() -> float:
-        clock.advance(timedelta(seconds=1))
-        return 0.0
-
-    locks = SessionLockTable(StoreOwner(), clock=clock, store="memory:", jitter=jitter)
+    locks = SessionLockTable(StoreOwner(), clock=clock, store="memory:")
     lock = locks.acquire("s1", lambda token, _: SessionLock("s1", token, session_row(clock)), wait=NOW)
     started = clock.now()
+
+    def attempt(_token: str, _seen: str | None) -> tuple[str, str]:
+        clock.advance(timedelta(seconds=1))
+        return lock.token, ""
+
     with raises(errors.SessionLockedError, wording):
-        locks.acquire("s1", lambda _token, _seen: (lock.token, ""), wait=timedelta(seconds=3))
+        locks.acquire("s1", attempt, wait=timedelta(seconds=3))
     assert clock.now() - started == timedelta(seconds=3)
 
 

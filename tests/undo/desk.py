@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 from handrail import undo
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import RunAbortedError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import External, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection, Undo, tool
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolMessage
@@ -94,6 +95,9 @@ class Book:
         self.order.append(f"{receipt.payment} after {before}")
         if self.fails_after is not None:
             raise self.fails_after
+
+    def abort(self) -> None:
+        raise RunAbortedError("the line is dead")
 
     def count(self, params: Order) -> int:
         return len(self.paid)

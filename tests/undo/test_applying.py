@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from handrail import undo
-from handrail.errors import CallPostponed, EffectNotApplied, ToolValidationError, UndoRefusedError
+from handrail.errors import (
+    CallPostponed,
+    EffectNotApplied,
+    RunAbortedError,
+    SessionUseError,
+    ToolValidationError,
+    UndoRefusedError,
+)
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -19,6 +26,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
     Undo,
+    tool,
 )
 from handrail.runtime import Deadline, ToolCall, ToolInvoked
 from handrail.runtime.ledger.effects import EffectResult
@@ -251,7 +259,7 @@ def test_a_plan_that_is_not_approved_undoes_nothing(answer: Any, memory: Store) 
         asyncio.run(undo.apply(desk.plan(), approver=lambda _: answer))
     with pytest.raises(UndoRefusedError):
         asyncio.run(undo.apply(desk.plan()))
-    with pytest.raises(CallPostponed):
+    with pytest.raises(UndoRefusedError):
         asyncio.run(undo.apply(desk.plan(), approver=lambda _: Approval.later("tomorrow")))
     assert desk.book.paid == ["payment-1"]
     assert desk.session[Note].all() == (Note("one"),)
@@ -279,6 +287,36 @@ def test_a_declared_key_is_free_again(store: Store) -> None:
     assert not desk.ask("pay", order="A-1").replayed
     assert book.paid == ["payment-2"]
     assert desk.ask("pay", order="A-1").replayed, "the key of the new payment is not freed by the old plan"
+
+
+def test_keys_are_freed_by_the_next_undo_if_one_dies_before_it_ends(store: Store) -> None:
+    """The refund would be answered with the payment before it."""
+    book = Book()
+
+    @tool(effect="external", undo=lambda params, result, before: book.abort())
+    def reserve(room: str) -> str:
+        """Reserve a room."""
+        return room
+
+    desk = Desk(store, book.pays(idempotency=KEYED), reserve, book=book)
+    desk.ask("reserve", room="4")
+    desk.ask("pay", order="A-1")
+    with pytest.raises(RunAbortedError):
+        asyncio.run(undo.apply(desk.plan()))
+    assert book.paid == []
+    desk.resume()
+    report = asyncio.run(undo.apply(desk.plan(), partial=True))
+    assert "pay" in report.message
+    assert not desk.ask("pay", order="A-1").replayed
+
+
+def test_a_session_without_conversation_gives_the_message_again(store: Store) -> None:
+    """As to a program that died before it could pass it on."""
+    desk = Desk(store)
+    desk.ask("note", text="one")
+    plan = desk.plan()
+    messages = [asyncio.run(undo.apply(plan)).message for _ in range(2)]
+    assert messages[0] == messages[1] != ""
 
 
 def test_the_conversation_says_what_was_undone_once(store: Store) -> None:
@@ -309,21 +347,18 @@ def test_a_reply_that_waits_for_answers_takes_no_message(store: Store) -> None:
     assert desk.session.conversation.messages[-1] == {"role": "user", "content": again.message}
 
 
-def test_an_undo_is_undone_by_a_plan_that_begins_with_it(store: Store) -> None:
-    """It is a call that changed state; a compensation is not undone."""
+def test_an_undo_is_not_undone(store: Store) -> None:
+    """What it has taken back is done anew."""
     desk = Desk(store)
     desk.ask("write", path="kept.txt", text="changed")
     desk.ask("pay", order="A-1")
     asyncio.run(undo.apply(desk.plan()))
     assert desk.plan().steps == ()
-    assert desk.outcomes(("r", "undo:c2")) == ["undo:c1: restored", "undo:c2: impossible"]
-    report = asyncio.run(undo.apply(desk.plan(("r", "undo:c1"))))
-    assert report.complete
-    assert desk.contents["kept.txt"] == "changed"
-    assert desk.outcomes() == ["undo:undo:c1: restored"]
-    assert asyncio.run(undo.apply(desk.plan())).complete
-    assert desk.contents["kept.txt"] == "as it was"
-    assert desk.plan().steps == ()
+    with pytest.raises(SessionUseError):
+        desk.plan(("r", "undo:c1"))
+    assert desk.plan(("r", "c1")).steps == ()
+    desk.ask("write", path="kept.txt", text="changed anew")
+    assert desk.outcomes() == ["c3: restored"]
 
 
 def test_a_deadline_of_the_run_does_not_hold_for_its_undo(memory: Store) -> None:
@@ -351,7 +386,7 @@ async def test_async_functions_undo_and_capture(memory: Store) -> None:
 
     desk = Desk(memory, Book().pays(undo=Undo(refund), capture=look))
     await desk.executor.execute_async(ToolCall("c1", "pay", {"order": "A-1"}), reply="r")
-    report = await undo.apply(await undo.plan_async(desk.session, executors=desk.executor))
+    report = await undo.apply(undo.plan(desk.session, executors=desk.executor))
     assert report.complete
     assert keys == ["call:r/undo:c1"]
 

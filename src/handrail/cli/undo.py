@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -97,7 +98,7 @@ async def _undo(
     if not choices.dry_run:
         for executor in executors:
             await executor.settle_open_async()
-    plan = await undo.plan_async(session, choices.to, executors=executors)
+    plan = await ASYNC.in_thread(partial(undo.plan, session, choices.to, executors=executors))
     is_refused = not (plan.is_complete or choices.partial)
     if not options.as_json:
         _show(screen, plan)

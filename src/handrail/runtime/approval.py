@@ -14,7 +14,7 @@ repeat of it is judged anew. The question of a policy becomes, whatever the entr
 | an approver that refuses | is refused |
 | an approver that raises an `Exception` | is refused; a repeat of it is judged anew |
 | an approver that raises `CallPostponed`, or returns `Approval.later()` | is postponed: it stays open |
-| such an approver, and the caller of the run says yes with the repeat | runs |
+| such an approver, and the caller of the run says yes with the repeat | runs, with the words of the question |
 | an approver that is interrupted: Ctrl-C, `SystemExit`, `CancelledError` | stays open, and the interrupt is raised |
 
 A call that stays open has no record. In a stored session it is listed among the open calls with its question, so that a
@@ -199,15 +199,33 @@ async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) 
     if isinstance(answer, Approval) and answer.left_open:
         postponed = CallPostponed(answer.reason or f"{tool.name} waits for approval")
     if postponed is not None:
-        if (by_caller := run.environment.caller_answer(request)) is not None:
-            return by_caller
-        postponed.question = request
-        raise postponed
+        return await _caller_answer(run, request, postponed)
     if isinstance(answer, bool):
         return Approval(answer)
     if isinstance(answer, Approval):
         return answer
     raise invalid_answer("the approver", tool, answer, "True, False or an Approval")
+
+
+async def _caller_answer(run: CallState, request: ApprovalRequest, postponed: CallPostponed) -> Approval:
+    by_caller, tool = run.environment.caller_answer(request), request.tool
+    if by_caller is not None:
+        # A yes is for the words that were shown: those of a call in an edited history are others.
+        if not by_caller.approved or await _words_of_question(run) in {"", _digest(run, tool, words_only=True)}:
+            return by_caller
+        postponed = CallPostponed(f"{tool.name} waits for approval: its arguments have changed since the question")
+    postponed.question = request
+    raise postponed
+
+
+async def _words_of_question(run: CallState) -> str:
+    """The digest of the model's words in the question that was left open; empty if the session does not know it."""
+    session = run.environment.session
+    if session.store is None:
+        return str(session.attached.get((CallQuestion, run.ref), ""))
+    find = partial(open_calls.postponed_call, session[PostponedCall], run.ref.storable)
+    item = await run.mode.write_to(session.store, find)
+    return "" if item is None or item.question is None else item.question.written
 
 
 def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
@@ -315,14 +333,20 @@ def _find_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest 
 async def record_open_call(run: CallState, error: BaseException) -> None:
     """Lists a call that stays open among the open calls of a stored session, with its question.
 
-    Nested calls are repeated with their parents. There is no question if the approver records its questions itself.
+    A session in memory has only the words of the question. Nested calls are repeated with their parents. There is no
+    question if the approver records its questions itself.
     """
     session, tool, request, question = run.environment.session, run.tool, run.open_question, None
     is_postponed = isinstance(error, CallPostponed)
+    if session.store is None:
+        if request is not None and tool is not None:
+            session.attached[CallQuestion, run.ref] = _digest(run, tool, words_only=True)
+        return
     if request is not None and tool is not None and not run.environment.records_questions:
         question = CallQuestion(
             arguments=run.plan.dump(run.call, run.params).decode(),
             digest=_digest(run, tool),
+            written=_digest(run, tool, words_only=True),
             asks=_asks(request),
             effect=tool.effect,
             description=tool.description,
@@ -343,11 +367,13 @@ def _asks(request: ApprovalRequest) -> tuple[str, ...]:
     return tuple(f"{question.policy}: {question.text}" for question in request.questions)
 
 
-def _digest(run: CallState, tool: Tool[Any, Any]) -> str:
+def _digest(run: CallState, tool: Tool[Any, Any], *, words_only: bool = False) -> str:
     # Never raises. Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
-    call, params = run.call, tool.key_params(run.call.arguments, run.params)
-    arguments = written_arguments(ToolCall(call.id, call.name, call.arguments))
-    parts = {"tool": call.name, "parsed": params, "given": arguments, "written": written_arguments(call)}
+    call = run.call
+    parts: dict[str, object] = {"tool": call.name, "written": written_arguments(call)}
+    if not words_only:
+        arguments = written_arguments(ToolCall(call.id, call.name, call.arguments))
+        parts |= {"parsed": tool.key_params(call.arguments, run.params), "given": arguments}
     # With the key of the store, a short secret cannot be found out from the digest.
     key = run.environment.find_ledger().store.hash_key() if tool.masking.hides else None
     try:

@@ -132,10 +132,6 @@ class CallState:
         if self.observer is not None:
             self.observer.notify(point)
 
-    def take_params(self, params: object) -> None:
-        """Stores the parsed arguments."""
-        self.params = params
-
     @contextmanager
     def ask_approver(self, question: ApprovalRequest) -> Generator[None]:
         """A block in which the approver is asked; the question stays open if it is interrupted, or postpones."""
@@ -152,18 +148,10 @@ class CallState:
         questions.discard(self.ref)
         self.open_question = None
 
-    def name_effect(self, key: str) -> None:
-        """Stores the key of the effect."""
-        self.effect_key = key
-
     def hold(self, claim: Claim) -> None:
         """Stores the right to run the handler."""
         self.claim = claim
         self.notify("claimed")
-
-    def end_handler(self, seconds: float) -> None:
-        """Stores how long the handler ran."""
-        self.handler_seconds = seconds
 
     def record_taint(self) -> None:
         """Records that the session has read untrusted content; if it raises, the message must not leave."""
@@ -183,11 +171,6 @@ class CallState:
         """Stores what ends the run once the call is recorded, `None` for nothing; `is_final` allows a final record."""
         self.raises = error
         self.is_final &= is_final
-
-    def stop_at(self, step: Step, error: BaseException, refusal: ToolValidationError | None = None) -> None:
-        """Stores the step that has let an exception through, and what the handler refused the call with."""
-        self.refused_at, self.failure = step, type(error)
-        self.refusal = refusal or self.refusal
 
     def open(self, request: VisibilityExpansionRequired) -> None:
         """Stores which sections of the prompt the call opens; raises `PromptRenderError`."""

@@ -37,22 +37,22 @@ from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool, ToolResult
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
-from handrail.prompt.signature import annotation_name, is_async, takes_context
+from handrail.prompt.signature import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import CallEvent, notify_subscribers, written_arguments
-from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
+from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, OutcomeUnknownError, describe_error
 from handrail.runtime.ledger import effects, records, replays
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
 from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.steps import reading_form, run_reading
 from handrail.serde import digest
 from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef, shown_id
 from handrail.session.views import UnopenedSession, sessions_above
 from handrail.store.locks import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner, EffectRow
-from handrail.transaction import Transaction
 from handrail.transaction.commit import Apply
 from handrail.transaction.transaction import NestedCall
 from handrail.turns import Ticket
@@ -86,10 +86,8 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     if run.environment.settles is not None:
         reached("before-claim")
         return await _answer_settled(run, tool, run.environment.settles)
-    if tool.undo is not None and is_decided and run.plan.is_stored:
-        from handrail.runtime.undo_records import register_undo  # noqa: PLC0415
-
-        await register_undo(run, tool, has_started)
+    if run.plan.register_undo is not None and is_decided:
+        await run.plan.register_undo(run, has_started)
     reached("before-claim")
     return await _claim(run, tool, is_decided=is_decided) if tool.claims else await run.store_deferred()
 
@@ -97,7 +95,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
 async def _claim(run: CallState, tool: Tool[Any, Any], *, is_decided: bool) -> replays.Claim | None:
     ledger = run.environment.find_ledger()
     key = await find_effect_key(run, tool)
-    run.name_effect(key.key)
+    run.effect_key = key.key
     request = _build_request(run, tool, key)
     replay = await _inherited_result(run, tool, request) if run.environment.session.origins else None
     while replay is None:
@@ -339,7 +337,7 @@ async def _replayed(
     except Exception as error:
         raise _unreadable(tool, row, error) from error
     ledger, settles = run.environment.find_ledger(), run.environment.settles is not None
-    run.name_effect(row.key)
+    run.effect_key = row.key
     if origin_note:
         return replays.ReplayedResult(row, result, tool)
     current_row, below = row, tuple[EffectRow, ...]()
@@ -370,7 +368,7 @@ async def _inherited_result(
 
 async def _answer_settled(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> replays.ReplayedResult | None:
     # Nothing is claimed, so that no handler can run.
-    run.name_effect(effect.key)
+    run.effect_key = effect.key
     row = await read_row(run, effect)
     if row is None or row.tool != tool.name or (row.effect_id, row.status) != (effect.effect_id, "done"):
         raise CallRefusedError(f"the effect {effect.key} of {tool.name} is no longer done: its entry has been changed.")
@@ -488,20 +486,12 @@ async def _ask_reconciler(
     reconcile: Any = tool.reconcile
     if reconcile is None:
         raise OutcomeUnknownError(message)
-    seconds = None if run.plan.time_limit is None else run.plan.time_limit()[0]
     params = records.started_params(row.arguments, run.call, run.params, tool)
     if params is None:
         why = "the parameters that it started with cannot be restored from their record"
         raise OutcomeUnknownError(f"{message} The reconciler was not asked: {why}.")
-    keywords = {"context": run.context()} if takes_context(reconcile) else {}
-    # Never committed: a reconciler may only read, so there is nothing to keep.
-    reading = Transaction(
-        tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref, cure=_CURE
-    )
     try:
-        with reading:
-            asks = partial(reconcile, params[0], row.key, **keywords)
-            answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
+        answer: object = await run_reading(run, tool, reading_form(reconcile), params[0], row.key, cure=_CURE)
     except Exception as error:
         if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise

@@ -35,7 +35,7 @@ name_late(
         "handrail.prompt.read_before_write": "handrail.files_known",
         "handrail.runtime.claim_step": "handrail.effect_applied",
         "handrail.runtime.undo_records": "handrail.undo_registration",
-        "handrail.undo.reporting": "handrail.undo_message",
+        "handrail.undo.applying": "handrail.undo_message",
         "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.runtime.long_results": "handrail.cut_result handrail.read_result",
         "handrail.taint.policy": "handrail.sanitized",

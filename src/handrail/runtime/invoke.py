@@ -287,9 +287,9 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> CallAnswer:
     """Determines the outcome of an exception, and waits until earlier calls have been recorded."""
     return_to(run.turn.caller)
     session = run.environment.session
-    run.stop_at(
-        step, error, safe_refusal(error) if step is HANDLER and isinstance(error, ToolValidationError) else None
-    )
+    run.refused_at, run.failure = step, type(error)
+    # Of no other step: the handler refuses the call itself.
+    run.refusal = safe_refusal(error) if step is HANDLER and isinstance(error, ToolValidationError) else run.refusal
     error, notes = _lost_store(run, _open_sections(run, error), step), run.effect_notes()
     if notes and isinstance(error, DeadlineExceededError):
         error = DeadlineExceededError(" ".join((f"{error}.", *notes)))

@@ -6,7 +6,7 @@ another way. What a tool does not need costs its calls nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ class ToolPlan:
         dump: the record of the arguments of a call, from the call and its parameters, without secrets.
         policies: its policies, in order; those of the prompt, if no section brings it; last the guard of the run.
         claims: its calls claim an effect, as those of external tools and with an idempotency key; or register an undo.
+        register_undo: registers how a call is undone, before its effect, in a store; `None` without `undo`.
         time_limit: the seconds that its handler has now, and if the deadline sets them; `None` if nothing does.
         masking: which arguments are secret; `None` if none is.
         result_masking: the same of the value of a result.
@@ -48,6 +49,7 @@ class ToolPlan:
     dump: Callable[..., bytes]
     policies: tuple[ToolPolicy, ...] = ()
     claims: bool = False
+    register_undo: Callable[..., Awaitable[None]] | None = None
     is_async: bool = False
     time_limit: Callable[[], tuple[float | None, bool]] | None = None
     masking: Masking | None = None
@@ -75,7 +77,11 @@ class ToolPlan:
         policies = self.prompt.policies.get(tool.name, self.prompt.prompt_policies)
         self.policies = policies if environment.guard is None else (*policies, environment.guard)
         self.is_async, self.most_characters = tool.is_async, tool.max_result_chars
-        self.claims = tool.claims or (tool.undo is not None and self.is_stored)
+        self.claims = tool.claims
+        if tool.undo is not None and self.is_stored:
+            from handrail.runtime.undo_records import undo_registrar  # noqa: PLC0415
+
+            self.claims, self.register_undo = True, undo_registrar(tool)
         if tool.timeout is not None or environment.deadline is not None:
             from handrail.limits import time_limit  # noqa: PLC0415
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Never, cast
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -24,6 +24,7 @@ from handrail.errors import (
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
+from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.tool_result import BinaryPart, TextPart
 from handrail.redaction import MASK, current_redaction, redacted_logger
 from handrail.runtime.call import CallState, announce_alone
@@ -128,7 +129,7 @@ async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
 def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
     """Parses the arguments into `run.params`, without a look at secrets; raises as `parse_arguments`."""
     try:
-        run.take_params(run.plan.parse(run.call.arguments))
+        run.params = run.plan.parse(run.call.arguments)
     except ParseError as error:
         raise ParseError(f"{tool.name} was not run: {error}{_format_example(tool)}", faults=error.faults) from error
 
@@ -218,7 +219,7 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         raise
     finally:
         CALL_CONTEXT.reset(token)
-        run.end_handler(now() - start)
+        run.handler_seconds = now() - start
         run.record_taint()
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once and run.shares_store and run.turn.is_next():
@@ -243,6 +244,30 @@ def _check_result(tool: Tool[Any, Any], result: object, *, is_stored: bool) -> T
         drop_unawaited(result.value)
         raise _invalid_result(tool, fault)
     return result
+
+
+class ReadingForm(NamedTuple):
+    """A function of a tool that may only read, and how it is called."""
+
+    function: Callable[..., Any]
+    has_context: bool
+    is_async: bool
+
+
+def reading_form(function: Callable[..., Any]) -> ReadingForm:
+    """The form of a function."""
+    return ReadingForm(function, takes_context(function), is_async(function))
+
+
+async def run_reading(run: CallState, tool: Tool[Any, Any], form: ReadingForm, *args: object, cure: str) -> Any:  # noqa: ANN401 - whatever it returns
+    """Runs a function of a tool that may only read, within the timeout of the tool; `cure` is for one that writes."""
+    seconds = None if run.plan.time_limit is None else run.plan.time_limit()[0]
+    keywords = {"context": run.context()} if form.has_context else {}
+    ticket, outer = run.turn.ticket, run.turn.outer
+    # Never committed, because there is nothing to keep.
+    with Transaction(tool.name, ticket=ticket, writes=False, parent=outer, call=run.ref, cure=cure):
+        reads = partial(form.function, *args, **keywords)
+        return await run_to_end(run.mode, reads, is_async=form.is_async, seconds=seconds)
 
 
 async def _run_bounded(
@@ -378,10 +403,9 @@ async def _record_applied(run: CallState, claim: Claim, effect: EffectRow) -> bo
 async def record_call(run: CallState, result: ToolResult[Any]) -> None:
     """Appends the event to the log, unless the commit did, and notifies its listeners; their failures are logged."""
     if run.raises is not None and run.is_unrecorded(run.raises):
-        if run.plan.is_stored:
-            from handrail.runtime.approval import record_open_call  # noqa: PLC0415
+        from handrail.runtime.approval import record_open_call  # noqa: PLC0415
 
-            await record_open_call(run, run.raises)
+        await record_open_call(run, run.raises)
         return
     session, event = run.environment.session, run.committed_event
     try:

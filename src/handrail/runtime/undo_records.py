@@ -18,15 +18,14 @@ from typing import Any, ClassVar, cast
 from handrail.errors import RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool
-from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.undo import captured_codec
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.execution import run_to_end
 from handrail.runtime.failures import CallRefusedError, describe_error
+from handrail.runtime.steps import ReadingForm, reading_form, run_reading
+from handrail.serde import Codec
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
-from handrail.transaction import Transaction
 
 _log = redacted_logger("handrail.runtime")
 
@@ -62,36 +61,43 @@ def registrations(session: Session) -> dict[CallRef, UndoRegistration]:
     return index
 
 
-async def register_undo(
-    run: CallState, tool: Tool[Any, Any], has_started: Callable[[CallState, Tool[Any, Any]], Awaitable[bool]]
-) -> None:
-    """Registers a call of a tool with `undo`, which goes into the unit that claims its effect, unless it `has_started`.
+def undo_registrar(tool: Tool[Any, Any]) -> Callable[..., Awaitable[None]]:
+    """What registers the calls of a tool with `undo`: its `capture` is looked at once.
 
-    Raises:
+    It takes a call, and what says whether an earlier attempt has started its effect. The registration goes into the
+    unit that claims the effect.
+
+    Raises, when it is called:
         CallRefusedError: `capture` failed, so the call could not be undone. It has not run.
         DeveloperMistake: `capture` requested an unbound resource.
     """
+    if (capture := tool.capture) is None:
+        return partial(_register, tool, _capture_nothing)
+    return partial(_register, tool, partial(_capture, tool, reading_form(capture), captured_codec(capture)))
+
+
+async def _register(
+    tool: Tool[Any, Any],
+    capture: Callable[[CallState], Awaitable[str]],
+    run: CallState,
+    has_started: Callable[[CallState, Tool[Any, Any]], Awaitable[bool]],
+) -> None:
     session, ref = run.environment.session, run.ref.storable
     index = await run.mode.write_to(session.store, partial(registrations, session))
     if ref in index and await has_started(run, tool):
         return
-    item = UndoRegistration(*ref, tool.name, await _capture(run, tool))
+    item = UndoRegistration(*ref, tool.name, await capture(run))
     session[UndoRegistration].log(item, write="deferred")
     index[ref] = item
 
 
-async def _capture(run: CallState, tool: Tool[Any, Any]) -> str:
-    if (capture := tool.capture) is None:
-        return "null"
-    seconds = None if run.plan.time_limit is None else run.plan.time_limit()[0]
-    keywords = {"context": run.context()} if takes_context(capture) else {}
-    outer = run.turn.outer
-    reading = Transaction(tool.name, ticket=run.turn.ticket, writes=False, parent=outer, call=run.ref, cure=_CURE)
+async def _capture_nothing(_: CallState) -> str:
+    return "null"
+
+
+async def _capture(tool: Tool[Any, Any], form: ReadingForm, codec: Codec[Any], run: CallState) -> str:
     try:
-        with reading:  # never committed: it only reads
-            reads = partial(capture, run.params, **keywords)
-            value: object = await run_to_end(run.mode, reads, is_async=is_async(capture), seconds=seconds)
-        return captured_codec(capture).dump_json(value).decode()
+        return codec.dump_json(await run_reading(run, tool, form, run.params, cure=_CURE)).decode()
     except Exception as error:
         if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise

@@ -14,7 +14,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import MISSING, Field, FrozenInstanceError, InitVar, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -369,8 +368,6 @@ class TypeWalk:
             for position, arg in enumerate(args):
                 self._visit(arg, f"{path}[{position}]", depth)
         elif issubclass(cls, Collection) and args:
-            if issubclass(cls, AbstractSet):
-                refuse_first(_item_faults(args[0]), args[0], f"{path}[*]")
             self._visit(args[0], f"{path}[*]", depth)
 
     def _record(self, cls: type[Any], kind: object, path: str, depth: int) -> None:
@@ -421,20 +418,6 @@ def _choices(kind: object) -> tuple[object, ...]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return tuple(member.value for member in kind)
     return get_args(kind) if get_origin(kind) is typing.Literal else ()
-
-
-def _item_faults(kind: object) -> Iterator[TypeFault]:
-    inner = strip_annotated(kind)
-    cls: Any = get_origin(inner) or inner
-    if is_union(inner) or (isinstance(cls, type) and issubclass(cls, tuple)):
-        for part in get_args(inner):
-            yield from _item_faults(part)
-    elif isinstance(cls, type):
-        # `Sequence` and its like have the hash of `object`, but are read as a list, which has none.
-        is_read_as_list = issubclass(cls, Sequence | Mapping | AbstractSet)
-        if cls.__hash__ is None or (is_read_as_list and not issubclass(cls, str | bytes | frozenset)):
-            cure = "use tuple, frozenset, or a dataclass with @dataclass(frozen=True)"
-            yield f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure
 
 
 def _field_faults(field: Field[Any]) -> Iterator[TypeFault]:

@@ -1,9 +1,5 @@
 """Building of the validator, the serializer and the JSON Schema of a type; or why they cannot be built.
 
-Making a validator and a JSON Schema takes long, and most programs declare more tools than a run calls. Of a simple
-type, a dataclass of scalars, lists and optional values with plain bounds and descriptions, the annotations show that no
-part of either can be at fault. So they are made at their first use.
-
 Arguments are read for keys by a reader of their own, in which defaults that a `default_factory` makes anew for each
 call, as an id or a time, are `None`: two equal requests would differ by them. No `__post_init__` and no validator of a
 whole record runs there: they have run when the arguments were read.
@@ -27,14 +23,13 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import partial
 from operator import attrgetter
-from types import NoneType
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import CoreSchema, core_schema, to_json
@@ -76,7 +71,6 @@ from handrail.serde.core_schemas import (
 )
 from handrail.serde.formatting import MEMBERS, shorten, type_name
 from handrail.serde.json_schema import (
-    JSON_SCALARS,
     Node,
     SchemaMode,
     TypeFault,
@@ -103,75 +97,6 @@ class Built(NamedTuple):
     is_exact: Callable[[object], bool]
     hides: bool = False  # whether a place is secret by its type or by a mark
     is_marked: bool = False  # whether a field is secret, and pydantic does not know it
-
-
-def can_be_deferred(kind: object) -> bool:
-    """Returns whether a type of parameters has no fault for sure, so that `build` may wait; raises `SchemaError`."""
-    _check_root(kind, "validation")
-    records = accept_type(kind)
-    is_class = isinstance(kind, type) and get_origin(kind) is None
-    return is_class and len(records) == 1 and is_surely_simple(records[0].cls, records[0].hints)
-
-
-_PLAIN: Final[tuple[type[Any], ...]] = (str, int, float, bool, NoneType)
-
-_HOOKS: Final = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
-
-_BOUNDED: Final[Mapping[object, tuple[str, ...]]] = {
-    **dict.fromkeys((int, float), ("Gt", "Ge", "Lt", "Le")),
-    **dict.fromkeys((str, list), ("MinLen", "MaxLen")),
-}
-"""The constraints of `annotated_types` that a type may have, by the names of their classes."""
-
-_OF_FIELD: Final = frozenset({"annotation", "required", "description", "metadata"})
-"""What a `Field` says of a simple type ; `metadata` has its bounds."""
-
-
-def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
-    """Returns whether a class, which `accept_type` accepts, is known to be simple by the types of its fields."""
-    # pydantic calls methods that it knows by name or mark, so a class has no names beside those of its fields.
-    if not is_dataclass(cls) or any(hasattr(cls, hook) for hook in _HOOKS):
-        return False
-    names = {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("__")}
-    return names <= hints.keys() and all(
-        # pydantic resolves text by itself, and may fail where `accept_type` does not.
-        field.type is hints[field.name]
-        and not field.name.startswith("_")
-        and (field.default is MISSING or type(field.default) in JSON_SCALARS)
-        and all(word == "description" and isinstance(text, str) for word, text in field.metadata.items())
-        and _is_plain(hints[field.name])
-        for field in fields(cls)
-    )
-
-
-def _is_plain(hint: object) -> bool:
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _is_plain(args[0]) and all(_is_plain_option(option, args[0]) for option in args[1:])
-    if is_union(hint):
-        others = [member for member in args if member is not NoneType]
-        return len(others) == 1 and _is_plain(others[0])
-    return _is_plain(args[0]) if origin is list else any(hint is kind for kind in _PLAIN)
-
-
-def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - whatever is annotated
-    kind = cast("Any", type(option))
-    if (kind.__module__, kind.__name__) != ("pydantic.fields", "FieldInfo"):
-        return False
-    # The words that are not as a `Field()` has them.
-    words = {word for word, _ in option.__repr_args__()}
-    may = _BOUNDED.get(get_origin(inner) or inner, ())
-    is_plain = words <= _OF_FIELD and isinstance(option.description, str | None)
-    return is_plain and all(_is_plain_bound(bound, may) for bound in option.metadata)
-
-
-def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
-    kind = type(bound)
-    if kind.__module__ != "annotated_types" or kind.__name__ not in may:
-        return False
-    (value,) = dataclasses.astuple(cast("Any", bound))
-    # A length below zero is a fault, which is reported when the type is declared.
-    return type(value) is int and (value >= 0 or "Len" not in kind.__name__)
 
 
 def build(kind: object, mode: SchemaMode) -> Built:

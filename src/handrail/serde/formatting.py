@@ -142,30 +142,23 @@ _MOST_NAMES = 1_000  # of a folder that are compared: the time grows with their 
 _LONGEST_SHOWN = 200
 
 
-def nearest_path(path: Path, *, suffix: str = "") -> Path | None:
-    """The file in the same folder that is most like one that does not exist; `None` if none is similar.
+def did_you_mean(path: Path, *, suffix: str = "") -> str:
+    """A sentence that proposes the file in the same folder that is most like a missing one; empty if none is similar.
 
-    Files without `suffix`, e.g. `.agent`, are not proposed.
+    It is to be put behind another sentence. Files without `suffix`, e.g. `.agent`, are not proposed.
     """
     try:
-        if suffix and path.with_name(path.name + suffix).is_file():
-            return path.with_name(path.name + suffix)
         # Of a large folder only so many names are read, in no order.
         with os.scandir(path.parent) as entries:
-            fitting = [entry for entry in islice(entries, _MOST_NAMES) if not entry.is_dir()]
+            names = [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.is_dir()]
     except (OSError, ValueError):  # a folder that is not there or may not be listed, a NUL
-        return None
+        return ""
     # All of them end alike, so a typed ending that is right says nothing about the rest.
     ending = suffix if path.name.endswith(suffix) else ""
-    stems = {entry.name.removesuffix(ending): entry.name for entry in fitting if entry.name.endswith(suffix)}
-    near = nearest(path.name.removesuffix(ending), sorted(stems))
-    return None if near is None else path.with_name(stems[near])
-
-
-def did_you_mean(path: Path, *, suffix: str = "") -> str:
-    """A sentence that proposes the nearest path, to be put behind another one; empty if there is none."""
-    near = nearest_path(path, suffix=suffix)
-    return "" if near is None else f" Did you mean {shorten(str(near), _LONGEST_SHOWN)}?"
+    stems = {name.removesuffix(ending): name for name in names if name.endswith(suffix)}
+    exact = path.name + suffix
+    near = exact if exact in names else stems.get(nearest(path.name.removesuffix(ending), sorted(stems)) or "")
+    return "" if near is None else f" Did you mean {shorten(str(path.with_name(near)), _LONGEST_SHOWN)}?"
 
 
 # ------------------------------------------------------------------------------------------------------------- faults

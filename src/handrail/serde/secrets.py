@@ -269,7 +269,7 @@ def _masking(kind: object, *, of_results: bool) -> Masking:
     except SchemaError:  # it is not taken, so nothing is of it
         return Masking({})
     names = [name for one in records for name in one.hints]
-    # Of a type without secrets no schema is made for this, and the codec of plain parameters is not built.
+    # Of a type without secrets no schema is decoded for this.
     hides_names = any(map(current_redaction().hides_name, names))
     schema = value_codec.schema if value_codec.hides or hides_names else {}
     plain = hides_names or (value_codec.hides and value_codec.is_marked)
@@ -279,8 +279,7 @@ def _masking(kind: object, *, of_results: bool) -> Masking:
     # written by a type that it does not have.
     if any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in records):
         return Masking(schema, value_codec.dump_json, plain=plain)
-    # Asked for in the function, because asking for it builds the codec.
-    return Masking(schema, lambda value: value_codec.parsed_json(value), plain=plain)  # noqa: PLW0108
+    return Masking(schema, value_codec.parsed_json, plain=plain)
 
 
 class PartialJson(NamedTuple):

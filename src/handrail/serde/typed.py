@@ -19,7 +19,7 @@ from dataclasses import is_dataclass
 from functools import partial, reduce
 from itertools import islice
 from operator import getitem
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
+from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_json
@@ -27,7 +27,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, t
 from handrail.errors import DumpError, ParseError
 from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
-from handrail.serde.build import Built, build, can_be_deferred, reader_for_keys
+from handrail.serde.build import Built, build, reader_for_keys
 from handrail.serde.core_schemas import Core, cached, check_stored_unions
 from handrail.serde.formatting import (
     MOST_FAULTS,
@@ -268,25 +268,6 @@ class Codec(Generic[T]):
                 raise _unsayable(dict.fromkeys(zip(places, words, strict=True)), is_mistyped=is_mistyped) from None
 
 
-class _DeferredCodec(Codec[Any]):
-    __slots__ = ()
-
-    def __init__(self, kind: object) -> None:
-        self.kind = cast("type[Any]", kind)
-        self.hides = self.is_marked = False
-
-    # Checkers would take any name for an attribute.
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            if not name.startswith("__"):
-                # Two threads may do so at once, and set the same. `super` refuses what is a `Codec` by then.
-                Codec.__init__(self, _build(self.kind, "validation"), "validation")
-                # A class with this method is slower at each attribute.
-                self.__class__ = Codec
-            return object.__getattribute__(self, name)
-
-
 @cached
 def codec(cls: type[T]) -> Codec[T]:
     """The codec of a parameter type: a dataclass, a pydantic model or a TypedDict; also a generic one, `Page[Item]`.
@@ -294,7 +275,7 @@ def codec(cls: type[T]) -> Codec[T]:
     Raises:
         SchemaError: the type cannot be closed, or JSON cannot restore its values.
     """
-    return _DeferredCodec(cls) if can_be_deferred(cls) else Codec(_build(cls, "validation"), "validation")
+    return Codec(_build(cls, "validation"), "validation")
 
 
 @overload

@@ -112,6 +112,7 @@ class CallQuestion:
     effect: str  # what the tool does to the world
     description: str = ""  # what the model reads of the tool
     reason: str = ""  # why the call was postponed, as the approver says
+    written: str = ""  # names exactly the tool and the arguments as the model wrote them; empty if unknown
 
     def is_same(self, other: CallQuestion | None) -> bool:
         """Returns whether the question is the same; an approver may give another reason each time."""

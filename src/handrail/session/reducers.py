@@ -186,13 +186,6 @@ class SliceRules:
         """The reducers of an event; without any, and without a LOG, it is appended to its own slice."""
         return self._reducers.get(event_type, _NO_REDUCERS)
 
-    def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Sets the policy of an empty slice; see `Session.declare`."""
-        self.policy(kind)  # raises for what is not a dataclass
-        if policy is SlicePolicy.LOG and self._decides_on(kind):
-            raise _no_log(kind)
-        self._policies[kind] = policy
-
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
         """Adds a reducer; see `Session.register`."""
         self.policy(event_type)  # raises for what is not a dataclass

@@ -23,7 +23,7 @@ from handrail.interrupts import HeldInterrupts
 from handrail.serde.json_values import escape_surrogates
 from handrail.session.calls import CallMasking, CallRecords, OpenCall
 from handrail.session.reducers import SessionSlices, Slice, SliceRules
-from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy
+from handrail.session.slices import Reducer, SessionSnapshot
 from handrail.transaction import current
 from handrail.transaction.changes import CallChange
 from handrail.turns import Turn
@@ -373,19 +373,6 @@ class Session:
             self.slices.rules.policy(kind)
             access = self._access[kind] = Slice(self.slices, kind)
         return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
-
-    def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
-        """Declares what a rollback does to the slice of a type, before anything is in it.
-
-        Raises:
-            SessionUseError: the slice holds items, committed or not.
-            ReducerError: it would be a LOG, and reducers decide on it.
-        """
-        slices = self.slices
-        with slices.lock:
-            if slices.state.is_used(kind) or kind in slices.log:
-                raise SessionUseError(f"slice {kind.__name__} is in use; declare its policy before the first event")
-            slices.rules.declare(kind, policy)
 
     def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
         """Registers the methods of a state slice that are marked `@reducer(on=Event)`.

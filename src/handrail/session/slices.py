@@ -356,12 +356,6 @@ class StateSlices:
             if self.now is now:  # else it was committed with more in it than was read
                 return working
 
-    def is_used(self, kind: type[Any]) -> bool:
-        """Returns whether a slice holds something, for its writer or for other readers."""
-        writer, working, before = self.now
-        views = (working,) if writer is None or writer.committed else (working, before)
-        return any(kind in slices and slices[kind].length for slices in views)
-
     def share(self) -> Versions:
         """The slices as this context sees them, for a caller that may hold them for ever."""
         slices = self.visible()

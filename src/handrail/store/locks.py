@@ -28,7 +28,7 @@ from datetime import timedelta
 from typing import TypeAlias
 from uuid import uuid4
 
-from handrail.clock import Clock, random_fraction
+from handrail.clock import Clock
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.interrupts import raise_held_interrupt
 from handrail.process import own_name
@@ -88,6 +88,7 @@ ended. By effect and fence.
 in_forked_process(LIVE_CLAIMS.clear, NEW_CLAIMS.clear, RUNNING_HANDLERS.clear)
 
 _MOST_NAMED = 5
+_POLL_SECONDS = 0.01
 
 
 def new_owner() -> str:
@@ -108,19 +109,15 @@ written, it returns the token and the owner of the row."""
 class SessionLockTable:
     """The sessions that one store holds, by their tokens, and the threads that wait for a session.
 
-    `jitter` draws a number from 0 to 1 that spreads those who poll. `unreleased` has sessions with tokens that are not
-    valid any more, and that their rows may still have.
+    `unreleased` has sessions with tokens that are not valid any more, and that their rows may still have.
     """
 
-    __slots__ = ("_clock", "_freed", "_jitter", "_owner", "_store", "_tokens", "unreleased")
+    __slots__ = ("_clock", "_freed", "_owner", "_store", "_tokens", "unreleased")
 
-    def __init__(
-        self, owner: StoreOwner, *, clock: Clock, store: str, jitter: Callable[[], float] = random_fraction
-    ) -> None:
+    def __init__(self, owner: StoreOwner, *, clock: Clock, store: str) -> None:
         self._owner = owner
         self._clock = clock
         self._store = store
-        self._jitter = jitter
         self._freed = threading.Condition()
         self._tokens: set[str] = set()
         self.unreleased: set[tuple[str, str]] = set()
@@ -181,7 +178,7 @@ class SessionLockTable:
             )
         raise_held_interrupt()
         with self._freed:
-            self._freed.wait(min(remaining, 0.01 * (0.5 + self._jitter())))
+            self._freed.wait(min(remaining, _POLL_SECONDS))
 
 
 def session_not_found(session_id: str, store: str) -> SessionNotFoundError:

@@ -13,6 +13,7 @@ import sqlite3
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,8 +36,8 @@ MOST_COPIED_BYTES: Final = 1_000_000_000
 _NOW: Final = timedelta(0)
 
 
-def copy_store(store: Store | None, folder: Path) -> Store:
-    """A copy of a store, to be closed; `folder` is where a database may be put. Without a store it is empty.
+def copy_store(store: Store, folder: Path) -> Store:
+    """A copy of a store, to be closed; `folder` is where a database may be put.
 
     Raises:
         PlanRefusedError: the database is larger than `MOST_COPIED_BYTES`.
@@ -53,6 +54,17 @@ def copy_store(store: Store | None, folder: Path) -> Store:
     return SqliteStore(copy, durability="normal")
 
 
+def digest_session(store: Store, session_id: str) -> str:
+    """A digest of all that is stored of a session: entries, tags, answers of people, and the effects below it."""
+    row, whole = store.find(session_id), sha256()
+    if row is not None and row.head:
+        for entry in store.entries(session_id, until=row.head):
+            whole.update(repr(entry).encode())
+        effects = sorted(repr((*effect[:4], effect.status, effect.fence)) for effect in store.effects_below(session_id))
+        whole.update(repr((sorted(row.tags.items()), store.answers(session_id), effects)).encode())
+    return whole.hexdigest()
+
+
 def check_size(path: Path, size: int) -> None:
     """Raises `PlanRefusedError` if something is too large to be copied."""
     if size > MOST_COPIED_BYTES:
@@ -67,10 +79,10 @@ class RehearsedStore(MemoryStore):
     `context.connection` is one to the database of the other store, if that is PostgreSQL.
     """
 
-    def __init__(self, original: Store | None) -> None:
+    def __init__(self, original: Store) -> None:
         super().__init__()
         self._original = original
-        self.waits: bool = original is not None and original.waits  # for what is copied of it
+        self.waits: bool = original.waits  # for what is copied of it
         self.claim_waits: bool = self.waits
         self._copies: set[object] = set()
         self._database: RehearsedDatabase | None = None
@@ -82,10 +94,10 @@ class RehearsedStore(MemoryStore):
 
     def find(self, session_id: str) -> SessionRow | None:
         """Returns the row of a session, which is copied before."""
-        if self._original is not None and session_id not in self._copies:
+        if session_id not in self._copies:
             self._copies.add(session_id)
             if (row := self._original.find(session_id)) is not None:
-                self._copy_session(self._original, row)
+                self._copy_session(row)
         return super().find(session_id)
 
     def create(self, row: SessionRow) -> bool:
@@ -99,7 +111,7 @@ class RehearsedStore(MemoryStore):
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """Returns the row of an effect, which is copied before."""
-        if self._original is not None and (partition, key) not in self._copies:
+        if (partition, key) not in self._copies:
             self._copies.add((partition, key))
             if (row := self._original.get(partition, key)) is not None:
                 super().apply(UnitOfWork((EffectInsert(row),)))
@@ -107,13 +119,13 @@ class RehearsedStore(MemoryStore):
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """Returns all rows of a session and those below it."""
-        for row in () if self._original is None else self._original.effects_below(root):
+        for row in self._original.effects_below(root):
             self.get(row.partition, row.key)
         return super().effects_below(root)
 
     def hash_key(self) -> bytes:
         """Returns the key of the other store."""
-        return super().hash_key() if self._original is None else self._original.hash_key()
+        return self._original.hash_key()
 
     def connection(self) -> DatabaseConnection:
         """The database of the other store, inside the transaction of the dry run."""
@@ -149,7 +161,8 @@ class RehearsedStore(MemoryStore):
         if self._database is not None:
             self._database.close()
 
-    def _copy_session(self, original: Store, row: SessionRow) -> None:
+    def _copy_session(self, row: SessionRow) -> None:
+        original = self._original
         super().create(row)
         lock = super().acquire(row.session_id, wait=_NOW)
         entries = tuple(original.entries(row.session_id, until=row.head))

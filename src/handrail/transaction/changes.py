@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from handrail.redaction import CallSecrets, current_redaction, redacted, redacted_logger
 
@@ -54,14 +54,6 @@ class CallChange(NamedTuple):
     kind: Literal["file", "slice"]
     name: str
     diff: str
-
-
-class DescribesChanges(Protocol):
-    """A participant that says what has changed since a snapshot."""
-
-    def describe_changes(self, snapshot: Any, /, *, committed: bool) -> Iterable[CallChange]:  # noqa: ANN401 - its own
-        """The changes since a snapshot of its own, before they are committed or undone."""
-        ...
 
 
 def collect_changes(

@@ -21,17 +21,15 @@ A dry run makes a plan of a run that has not happened (`handrail.undo.rehearsal`
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.undo.applying import UndoneCalls, apply, on_abort
-from handrail.undo.planning import plan, plan_async
-from handrail.undo.reporting import UndoReport
+from handrail.undo.applying import UndoneCalls, UndoReport, apply, on_abort
+from handrail.undo.planning import plan
 from handrail.undo.steps import UndoPlan, UndoStep
 
 if TYPE_CHECKING:
-    from handrail.undo.execution import apply_plan
     from handrail.undo.plan_file import DryRunPlan
-    from handrail.undo.rehearsal import dry_run
+    from handrail.undo.rehearsal import apply_plan, dry_run
 else:
-    __getattr__ = lazy_exports(__name__, {"execution": "apply_plan", "plan_file": "DryRunPlan", "rehearsal": "dry_run"})
+    __getattr__ = lazy_exports(__name__, {"plan_file": "DryRunPlan", "rehearsal": "apply_plan dry_run"})
 
 __all__ = [
     "DryRunPlan",
@@ -44,5 +42,4 @@ __all__ = [
     "dry_run",
     "on_abort",
     "plan",
-    "plan_async",
 ]

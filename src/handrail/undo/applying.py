@@ -10,35 +10,42 @@
 An undo has the slot, the transaction, the record and the turns of any call, and is answered from its record when the
 plan is applied again: nothing is undone twice. One that fails, or whose outcome is unknown, stops the rest. A process
 that dies leaves what is done and, at most, one undo whose outcome has to be found out, as of any call.
+
+Which calls are undone is known from their records, so the message of an `apply` that died before it could write it, or
+return it, is written and returned by the next one. A conversation whose last reply waits for answers takes no message:
+one of PydanticAI gets the answers with it, and in that of a program's own loop they are the program's.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial as bind
+from typing import Any, ClassVar
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.crash_points import reached
 from handrail.errors import CallPostponed, UndoRefusedError
-from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyDecision, PolicyQuestion, Tool, ToolContext
-from handrail.prompt.policy import ToolPolicy, policy_may_block
+from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolContext
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.approval import ask_policy, invalid_answer
-from handrail.runtime.calls import ToolMessage
+from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC, run_to_end
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invoke import invoke
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.plan import find_plan
+from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, ToolCall
-from handrail.undo.calls import free_key, undo_call
+from handrail.session.conversation import Conversation, ConversationPart, OpenReply, Speaker, open_reply
+from handrail.store.protocol import change_effect
 from handrail.undo.planning import plan_after
-from handrail.undo.reporting import UndoReport, undo_record, with_message
-from handrail.undo.steps import UndoPlan, UndoStep, UndoWork
+from handrail.undo.records import UNDO, UNDO_TOOL, find_undone
+from handrail.undo.steps import UndoPlan, UndoStep, undo_call
 from handrail.waiting import asynchronous_entry
 
 _log = redacted_logger("handrail.undo")
@@ -57,6 +64,46 @@ class UndoneCalls:
     calls: tuple[str, ...]
 
 
+@stored_as("handrail.undo_message")
+@dataclass(frozen=True, slots=True)
+class UndoMessage:
+    """The message in the conversations of a session that calls are undone. Its slice is a LOG.
+
+    Attributes:
+        calls: the calls that undid others, as text.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    survives_reset: ClassVar[bool] = True
+
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UndoReport:
+    """The outcome of a plan.
+
+    Attributes:
+        plan: the plan.
+        undone: the calls that are undone, with the messages of their undos, the newest first.
+        failed: the call whose undo failed or is unknown, and its message; older ones have not been tried.
+        message: what the conversation says of it; a program with messages of its own appends it there.
+        in_conversation: whether the conversations of the session have the message; not if a reply of the program's
+            own loop waits for answers. The next `apply` appends it then.
+    """
+
+    plan: UndoPlan
+    undone: tuple[tuple[UndoStep, ToolMessage], ...]
+    failed: tuple[UndoStep, ToolMessage] | None = None
+    message: str = ""
+    in_conversation: bool = True
+
+    @property
+    def complete(self) -> bool:
+        """True if every call of the plan is undone."""
+        return len(self.undone) == len(self.plan.steps)
+
+
 @asynchronous_entry
 async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | None = None) -> UndoReport:
     """Undoes the calls of a plan; applied again after a failure or a crash, it continues.
@@ -67,60 +114,52 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
         approver: is asked once, if policies ask about calls of it; by default the approver of the executor.
 
     Raises:
-        UndoRefusedError: a call would stay, something has changed since, or a policy or the approver denies. Nothing
-            was undone.
-        CallPostponed: the approver leaves the question open. Nothing was undone.
+        UndoRefusedError: a call would stay, something has changed since, or a policy or the approver denies, or the
+            approver leaves the question open. Nothing was undone.
         RunAbortedError: a store is unavailable; what is undone is recorded.
         DeveloperMistake: the program is at fault. The calls before are undone.
     """
     if not (plan.is_complete or partial):
         stays = ", ".join(f"{step.tool} ({step.ref}): {step.why}" for step in plan.steps if not step.is_undone)
         raise UndoRefusedError(f"not every call can be undone; apply the plan in part, or see to {stays}", plan=plan)
-    done = await ASYNC.in_thread(bind(_find_done, plan))
     present = await ASYNC.in_thread(bind(plan_after, plan.session, plan.after, plan.executors))
-    todo = [step for step in plan.steps if step.ref not in done]
-    if [(step.ref, step.digest) for step in present.steps] != [(step.ref, step.digest) for step in todo]:
+    done = await ASYNC.in_thread(bind(_find_done, plan))
+    todo = [(step.ref, step.digest) for step in plan.steps if step.ref not in done]
+    if [(step.ref, step.digest) for step in present.steps] != todo:
         raise UndoRefusedError("something has changed since the plan was made; make it anew", plan=plan)
-    calls = [(step, step.work, *undo_call(step.work)) for step in present.steps if step.work is not None]
-    await _approve(plan, [(work, call, environment) for _, work, call, environment in calls], approver)
+    calls = [(step, *undo_call(step.work)) for step in plan.steps if step.work is not None]
+    await _approve(plan, [one for one in calls if one[0].ref not in done], approver)
     reached("undo-begun")
-    for step in plan.steps:
-        if step.work is not None and step.ref in done:
-            await ASYNC.in_thread(bind(free_key, step.work))
+    undone: list[tuple[UndoStep, ToolMessage]] = []
     failed: tuple[UndoStep, ToolMessage] | None = None
-    for step, work, call, environment in calls:
-        approved = replace(environment, approver=_approved)
-        message = await invoke(call, step.ref.reply, approved, ASYNC)
+    for step, call, environment in calls:
+        approved = replace(environment, approver=lambda _: True)  # the plan is, as a whole
+        message = done.get(step.ref) or await invoke(call, step.ref.reply, approved, ASYNC)
         if not message.success:
             failed = step, message
             break
-        done[step.ref] = message
-        await ASYNC.in_thread(bind(free_key, work))
+        undone.append((step, message))
         reached("undo-call-done")
-    undone = tuple((step, done[step.ref]) for step in plan.steps if step.ref in done)
-    return await ASYNC.in_thread(bind(with_message, UndoReport(plan, undone, failed)))
-
-
-def _approved(_: ApprovalRequest) -> bool:
-    return True  # the plan is, as a whole
+    return await ASYNC.in_thread(bind(_settle, UndoReport(plan, tuple(undone), failed)))
 
 
 def _find_done(plan: UndoPlan) -> dict[CallRef, ToolMessage]:
-    records = ((step.ref, undo_record(plan.session, step.ref)) for step in plan.steps)
+    undos = {step.ref: CallRef(step.ref.reply, f"{UNDO}{step.ref.call_id}") for step in plan.steps}
+    events = ((ref, plan.session.calls.find(undo)) for ref, undo in undos.items())
     return {
         ref: ToolMessage(event.call_id, event.result.render(), success=True, result=event.result, replayed=True)
-        for ref, event in records
-        if event is not None
+        for ref, event in events
+        if isinstance(event, ToolInvoked) and event.success
     }
 
 
 async def _approve(
-    plan: UndoPlan, calls: Sequence[tuple[UndoWork, ToolCall, Environment]], approver: Approver | None
+    plan: UndoPlan, calls: Sequence[tuple[UndoStep, ToolCall, Environment]], approver: Approver | None
 ) -> None:
     questions: dict[PolicyQuestion, None] = {}
-    for work, call, environment in calls:
+    for step, call, environment in calls:
         try:
-            questions |= dict.fromkeys(await _ask_policies(work, call, environment))
+            questions |= dict.fromkeys(await _ask_policies(step, call, environment))
         except CallRefusedError as error:
             raise UndoRefusedError(str(error), plan=plan) from error
     if not questions:
@@ -135,8 +174,6 @@ async def _approve(
     request = ApprovalRequest(name, planned, undone, tuple(questions), plan.session_id)
     asked = approver
     answer: object = await run_to_end(ASYNC, lambda: asked(request), is_async=is_async(asked), seconds=None)
-    if isinstance(answer, Approval) and answer.left_open:
-        raise CallPostponed(answer.reason or "the undo waits for approval", question=request)
     if not isinstance(answer, bool | Approval):
         raise invalid_answer("the approver", planned, answer, "True, False or an Approval")
     if not (answer if isinstance(answer, bool) else answer.approved):
@@ -144,19 +181,16 @@ async def _approve(
         raise UndoRefusedError(f"the undo was not approved{reason}", plan=plan)
 
 
-async def _ask_policies(work: UndoWork, call: ToolCall, environment: Environment) -> list[PolicyQuestion]:
-    ref = CallRef(work.call.ref.reply, call.id)
+async def _ask_policies(step: UndoStep, call: ToolCall, environment: Environment) -> list[PolicyQuestion]:
+    ref = CallRef(step.ref.reply, call.id)
     plan = find_plan(environment, call.name, ref.reply)
-    if (tool := plan.tool) is None:
+    if (tool := plan.tool) is None or (work := step.work) is None:
         return []
-
-    async def by_policy(policy: ToolPolicy, act: Callable[[], PolicyDecision]) -> PolicyDecision:
-        return await ASYNC.in_thread(act) if policy_may_block(policy, tool, environment.session) else act()
-
     with environment.resources.call_scope() as resources:
         context = ToolContext(environment, resources, ref)
         asked: list[Awaitable[PolicyQuestion | None]] = [
-            ask_policy(policy, tool, work.params, context, by_policy) for policy in plan.policies
+            ask_policy(policy, tool, work.params, context, lambda _, act: ASYNC.in_thread(act))
+            for policy in plan.policies
         ]
         answers = [await question for question in asked]
     return [question for question in answers if question is not None]
@@ -200,3 +234,75 @@ async def _undo_after(executors: tuple[ToolExecutor, ...], after: int) -> UndoRe
         await executor.settle_open_async()
     make = bind(plan_after, executors[0].environment.session, after, executors)
     return await apply(await ASYNC.in_thread(make), partial=True)
+
+
+def _settle(report: UndoReport) -> UndoReport:
+    # Frees the keys of what is undone, and appends to the conversations what they do not say yet.
+    session = report.plan.session
+    earlier = {call for item in session[UndoMessage].all() for call in item.calls}
+    events = [event for event in session[ToolInvoked].all() if event.session_id == session.session_id]
+    undos = {call: event for event in events if event.success and (call := find_undone(event.ref, event.name))}
+    untold = {call: event for call, event in undos.items() if str(event.ref) not in earlier}
+    text = _text(untold or {step.ref: undos[step.ref] for step, _ in report.undone if step.ref in undos}, report)
+    report = replace(report, message=text)
+    if not untold:
+        return report
+    keys = {event.ref.storable: event.effect_key for event in events if event.effect_key is not None}
+    for call in untold.keys() & keys.keys():
+        _free_key(session, report.plan.executors[0].environment.find_ledger(), call, keys[call])
+    own: dict[tuple[Speaker, str], list[ConversationPart]] = {}
+    for part in session[ConversationPart].all():
+        own.setdefault((part.speaker, part.name), []).append(part)
+    if any(speaker == "loop" and open_reply(reversed(parts)).calls for (speaker, _), parts in own.items()):
+        return replace(report, in_conversation=False)
+    for (speaker, name), parts in own.items():
+        conversation = Conversation(session[ConversationPart], session.calls, speaker, name)
+        reply = open_reply(reversed(parts))
+        message = {"role": "user", "content": text} if speaker == "loop" else _request(session, reply, text)
+        conversation.add(ConversationPart((message,), ended=not parts[-1].is_unfinished), write="deferred")
+    # In one unit with the messages.
+    session[UndoMessage].log(UndoMessage(tuple(str(event.ref) for event in untold.values())), write="surely")
+    return report
+
+
+def _free_key(session: Session, ledger: EffectLedger, call: CallRef, key: str) -> None:
+    # So that the same request runs anew; not if another call has done the same since.
+    for partition in (session.session_id, ""):
+        row = ledger.row(key, partition=partition)
+        if row is None or row.is_slot or row.status != "done" or row.owner.session_id != session.session_id:
+            continue
+        owner = row.owner.call.storable
+        record: Any = None if owner == call else session.calls.find(owner)
+        if record is None or not record.summary[1]:
+            change_effect(ledger.store, row, None)
+
+
+def _text(undos: dict[CallRef, ToolInvoked], report: UndoReport) -> str:
+    if not undos:
+        return ""
+    lines = ["Calls of this conversation have been undone. Their results do not hold any more:"]
+    for call, event in reversed(undos.items()):
+        lines.append(f"- {event.name.removeprefix(UNDO_TOOL)} (call {call}): {event.result.message}")
+    undone = {step.ref for step, _ in report.undone}
+    if stays := [f"- {step.tool} (call {step.ref})" for step in report.plan.steps if step.ref not in undone]:
+        lines += ["These calls have not been undone:", *stays]
+    return "\n".join(lines)
+
+
+def _request(session: Session, reply: OpenReply, text: str) -> dict[str, Any]:
+    """A request of PydanticAI with a message of the user, after the answers of the open calls."""
+    answers: Iterable[dict[str, Any]] = (
+        {
+            "part_kind": "tool-return",
+            "tool_name": call.name,
+            "tool_call_id": call.id,
+            "content": _answer(session, ref),
+        }
+        for ref, call in reply.calls
+    )
+    return {"kind": "request", "parts": [*answers, {"part_kind": "user-prompt", "content": text}]}
+
+
+def _answer(session: Session, ref: CallRef) -> str:
+    event = session.calls.find(ref)
+    return event.result.render() if isinstance(event, ToolInvoked) else "It was not carried out."

@@ -12,17 +12,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import unified_diff
 from json import dumps
 from pathlib import Path
-from typing import Any, Final
-
-from pydantic_core import from_json
+from typing import Any, Final, Literal
 
 from handrail.errors import ParseError, PlanRefusedError
 from handrail.readable import format_call
 from handrail.serde import codec, digest
 from handrail.serde.json_schema import is_array, is_object
-
-PLAN_FORMAT: Final = "handrail.plan/1"
-"""The format of a plan in a file."""
+from handrail.serde.json_values import walk_value
 
 MOST_DIFF_LINES: Final = 40
 """How many lines of a difference are shown at most."""
@@ -110,7 +106,7 @@ class DryRunPlan:
     ends: str = ""
     output: str = ""
     origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    format: str = PLAN_FORMAT
+    format: Literal["handrail.plan/1"] = "handrail.plan/1"
     token: str = ""
 
     @property
@@ -140,11 +136,8 @@ class DryRunPlan:
             PlanRefusedError: the file cannot be read, is not a plan, or was changed since it was written.
         """
         try:
-            data: Any = from_json(Path(path).read_bytes())
-            if not is_object(data) or data.get("format") != PLAN_FORMAT:
-                raise PlanRefusedError(f"{os.fspath(path)} is not a plan of the format {PLAN_FORMAT!r}")
-            plan = codec(DryRunPlan).parse(data)
-        except (OSError, ValueError, ParseError) as error:
+            plan = codec(DryRunPlan).parse_json(Path(path).read_bytes())
+        except (OSError, ParseError) as error:
             raise PlanRefusedError(f"{os.fspath(path)} cannot be read as a plan: {error}") from error
         plan.check_token()
         return plan
@@ -180,13 +173,10 @@ def json_diff(planned: object, actual: object) -> str:
     return "\n".join(list(unified_diff(ones, others, "planned", "actual", lineterm="", n=1))[:MOST_DIFF_LINES])
 
 
-def texts_in(value: Any) -> Iterator[str]:  # noqa: ANN401 - decoded JSON
-    """Yields the texts and numbers in a value of JSON, at any depth, as texts."""
-    if is_object(value) or is_array(value):
-        for item in value.values() if is_object(value) else value:
-            yield from texts_in(item)
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)
+def texts_in(value: object) -> Iterator[str]:
+    """The texts and numbers in a value of JSON, at any depth, as texts."""
+    leaves = (item for _, item in walk_value(value))
+    return (str(item) for item in leaves if isinstance(item, str | int | float) and not isinstance(item, bool))
 
 
 def _tool_name(tool: Any, place: int) -> str:  # noqa: ANN401 - decoded JSON

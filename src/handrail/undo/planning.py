@@ -15,15 +15,13 @@ ones are compared with.
 The first in this order counts: unknown, impossible, conflict, blocked. A call that changed nothing needs no step. A
 change that only appended to a slice does not depend on later ones that did the same, so these do not block it.
 
-An undo is a call, which can be undone. Of a call, its undo, the undo of that and so on, the newest counts, among those
-that the plan covers: if their number is even, nothing of them is left.
+A call is undone once. Its undo is not undone: what it has taken back is done anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -37,7 +35,6 @@ from handrail.prompt import Tool
 from handrail.prompt.undo import FILES_ALONE
 from handrail.runtime.calls import written_arguments
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ASYNC
 from handrail.runtime.undo_records import registrations
 from handrail.serde.json_values import walk_value
 from handrail.session import Session
@@ -45,7 +42,7 @@ from handrail.session.calls import CallRef
 from handrail.transaction import current
 from handrail.transaction.changes import MOST_CHANGES
 from handrail.transaction.undoing import NOT_KEPT, KeepsUndo, UndoImage
-from handrail.undo.records import UNDO, CallHistory, SessionHistory, SliceEntry, read_history
+from handrail.undo.records import CallHistory, SessionHistory, SliceEntry, read_history
 from handrail.undo.steps import (
     KeptFiles,
     UndoOutcome,
@@ -57,7 +54,6 @@ from handrail.undo.steps import (
     slice_kind,
     with_result,
 )
-from handrail.waiting import asynchronous_entry
 
 _Verdict: TypeAlias = tuple[UndoOutcome, str]  # that a call stays, and why
 
@@ -90,17 +86,6 @@ def plan(
     together = (executors,) if isinstance(executors, ToolExecutor) else tuple(executors)
     start = CallRef.parse(to) if isinstance(to, str) else None if to is None else CallRef(*to)
     return plan_after(session, 0, together, to=start)
-
-
-@asynchronous_entry
-async def plan_async(
-    session: Session,
-    to: tuple[str | None, str] | str | None = None,
-    *,
-    executors: ToolExecutor | Iterable[ToolExecutor],
-) -> UndoPlan:
-    """Plans as `plan` does, without blocking the event loop."""
-    return await ASYNC.in_thread(partial(plan, session, to, executors=executors))
 
 
 def plan_after(
@@ -148,14 +133,9 @@ class _Planning:
         self.session = session
         self.environments = environments
         self.history = history
-        self.calls = [call for call in history.calls.values() if call.number > after]
-        self.inert = _cancelled(self.calls)
+        self.calls = [call for call in history.calls.values() if call.number > after and not call.cancelled]
         self.registrations = registrations(session)
-        # The changes of each slice that are not undone by the plan so far.
-        self.slices = {
-            name: [change for change in changes if change.call not in self.inert]
-            for name, changes in history.slices.items()
-        }
+        self.slices = history.slices  # the changes of each that are not undone by the plan so far
         self.participants = list(_participants(environments))
         self.images: dict[tuple[int, str], UndoImage] = {}  # what is at each path, when the newer calls are undone
         self.path_users: dict[tuple[int, str], CallRef] = {}  # of the calls that stay: who has changed a path
@@ -163,12 +143,10 @@ class _Planning:
 
     def steps(self) -> Iterator[UndoStep]:
         for call in sorted(self.calls, key=lambda one: one.number, reverse=True):
-            if call.ref in self.inert or (call.undone is not None and call.result is None):
-                continue
             if (step := self._step(call)) is not None:
                 if not step.is_undone:
                     self._let_stay(call, step)
-                yield step.identified()
+                yield step
 
     def _step(self, call: CallHistory) -> UndoStep | None:
         places = self._find_tool(call)
@@ -198,8 +176,8 @@ class _Planning:
     def _work(self, work: UndoWork, ids: Iterable[str], *, compensates: bool) -> UndoWork | str:
         """What it takes to undo a call; text if that is impossible."""
         call, tool = work.call, work.tool
-        if compensates and (tool.undo is None or call.undone is not None):
-            return "it is a compensation" if call.undone is not None else f"{tool.name} has no undo"
+        if compensates and tool.undo is None:
+            return f"{tool.name} has no undo"
         unkept = [name.removeprefix(NOT_KEPT) for name in ids if name.startswith(NOT_KEPT)]
         if unkept and not compensates:
             return f"{', '.join(unkept)} keeps nothing for undo, and {tool.name} has no undo"
@@ -282,13 +260,10 @@ class _Planning:
         return None
 
     def _find_tool(self, call: CallHistory) -> list[tuple[Tool[Any, Any], Environment]]:
-        first = call
-        while (undone := first.undone) is not None and undone in self.history.calls:
-            first = self.history.calls[undone]
         places: list[tuple[Tool[Any, Any], Environment]] = []
         for environment in self.environments:
-            placed = (tool for tool, _ in environment.prompt.template.placed_tools() if tool.name == first.tool)
-            if (tool := environment.tool(first.tool) or next(placed, None)) is not None:
+            placed = (tool for tool, _ in environment.prompt.template.placed_tools() if tool.name == call.tool)
+            if (tool := environment.tool(call.tool) or next(placed, None)) is not None:
                 places.append((tool, environment))
         return places
 
@@ -296,8 +271,7 @@ class _Planning:
         """The key of the effect of a call, or of its undo, that has to be settled first."""
         if call.effect == "unknown":
             return (call.event and call.event.effect_key) or (call.claim and call.claim.key) or ""
-        undo = self.history.calls.get(CallRef(call.ref.reply, f"{UNDO}{call.ref.call_id}").storable)
-        if undo is None or undo.claim is None or undo.claim.state == "unapplied":
+        if (undo := call.undo) is None or undo.claim is None or undo.claim.state == "unapplied":
             return None
         # One that can find out is asked when the undo is made again.
         effect = None if tool is None or tool.undo is None else tool.undo.effect
@@ -311,8 +285,8 @@ class _Planning:
         for ref in (call.ref, CallRef.nested(call.ref, "2")):
             if (row := store.find(f"{self.session.session_id}/{ref.key}")) is None:
                 break
-            calls = read_history(store, row, self.environments[0].find_ledger()).calls
-            if any(map(_leaves, (call for call in calls.values() if call.ref not in _cancelled(calls.values())))):
+            calls = read_history(store, row, self.environments[0].find_ledger()).calls.values()
+            if any(map(_leaves, calls)):
                 return row.session_id
         return ""
 
@@ -323,21 +297,7 @@ def _acts(tool: Tool[Any, Any] | None) -> bool:
 
 def _leaves(call: CallHistory) -> bool:
     ids = None if call.event is None or call.result is None else call.event.undo
-    return bool(call.changes or ids or call.effect in {"this", "unknown"})
-
-
-def _cancelled(calls: Iterable[CallHistory]) -> frozenset[CallRef]:
-    """The calls of which nothing is left, or a later undo counts."""
-    done = {call.ref: call for call in calls if call.undone is None or call.result is not None}
-    inert: set[CallRef] = set()
-    for call in done.values():
-        chain = [call]
-        while (undone := chain[-1].undone) is not None and undone in done:
-            chain.append(done[undone])
-        # The newest of a chain, whose undo has not been made.
-        if CallRef(call.ref.reply, f"{UNDO}{call.ref.call_id}").storable not in done:
-            inert.update(one.ref for one in chain[len(chain) % 2 :])
-    return frozenset(inert)
+    return not call.cancelled and bool(call.changes or ids or call.effect in {"this", "unknown"})
 
 
 def _participants(environments: Iterable[Environment]) -> Iterator[KeepsUndo]:

@@ -44,6 +44,13 @@ UNDO = "undo:"
 UNDO_TOOL = "undo_"
 """What the name of its tool begins with."""
 
+
+def find_undone(ref: CallRef, tool: str) -> CallRef | None:
+    """The call that a call of a tool undoes; `None` if it is not an undo."""
+    is_undo = ref.call_id.startswith(UNDO) and tool.startswith(UNDO_TOOL)
+    return CallRef(ref.reply, ref.call_id.removeprefix(UNDO)) if is_undo else None
+
+
 _NO_KINDS: Mapping[str, type[Any]] = MappingProxyType({})
 _OF_SESSION = ("call:", "session:")  # how the keys begin that belong to one session
 
@@ -83,6 +90,7 @@ class CallHistory:
         effect: whose effect its record is about.
         row: the row of its effect in the ledger, if it was read.
         claim: its open claim, if there is one.
+        undo: the call that undoes it, which may have failed; `None` if there is none.
     """
 
     ref: CallRef
@@ -93,6 +101,7 @@ class CallHistory:
     effect: EffectOwner = "none"
     row: EffectRow | None = None
     claim: OpenCall | None = None
+    undo: CallHistory | None = None
 
     @property
     def result(self) -> ToolResult[Any] | None:
@@ -100,15 +109,17 @@ class CallHistory:
         return self.event.result if self.event is not None and self.event.success else None
 
     @property
-    def undone(self) -> CallRef | None:
-        """The call that it undoes; `None` for any other."""
-        reply, call_id = self.ref
-        is_undo = call_id.startswith(UNDO) and self.tool.startswith(UNDO_TOOL)
-        return CallRef(reply, call_id.removeprefix(UNDO)) if is_undo else None
+    def cancelled(self) -> tuple[CallRef, ...]:
+        """Itself and the call that has undone it, of which together nothing is left; empty if none has."""
+        undo = self.undo
+        return () if undo is None or undo.result is None else (self.ref, undo.ref)
 
 
 class SessionHistory(NamedTuple):
-    """The calls of a session by their identity, in the order of their commits, and the changes of its STATE slices."""
+    """The calls of a session by their identity, in the order of their commits, and the changes of its STATE slices.
+
+    Calls that undo others are with these alone, and what both have changed is left out.
+    """
 
     calls: dict[CallRef, CallHistory]
     slices: dict[str, list[SliceEntry]]
@@ -134,6 +145,12 @@ def read_history(
         call.claim = claim
         if claim.state != "unapplied" or call.result is None:
             call.effect = "unknown"
+    for ref, call in list(history.calls.items()):
+        if (undone := find_undone(ref, call.tool)) is not None and undone in history.calls:
+            history.calls[undone].undo = history.calls.pop(ref)
+    cancelled = {ref for call in history.calls.values() for ref in call.cancelled}
+    for name, changes in history.slices.items():
+        history.slices[name] = [change for change in changes if change.call not in cancelled]
     return history
 
 

@@ -1,19 +1,32 @@
-"""The values of a plan, and what it takes to undo one call: its parameters, its result, its slices and its files.
+"""The values of a plan, what it takes to undo one call, and the call that does.
 
-All of it is loaded from the record of the call, so that another process can undo it.
+Parameters, result, slices and files are loaded from the record of the call, so that another process can undo it.
+
+The call `undo:c` undoes call `c` of the same reply, by a tool that is made for it.
+
+Its parameters are those of the call, so the policies of the tool judge it as they judge that. What it restores is a
+change of state like any other. What it compensates is an external effect: the function of `Tool.undo` is its handler,
+and what the call changed besides is restored by its `apply`, in the unit that records that the effect has happened,
+also if a reconciler or a person finds that out.
+
+A failure that is known to have changed nothing is never final: the same undo may be tried again. So what the function
+returns as a failed result, or raises as `ToolValidationError`, becomes `EffectNotApplied`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from pydantic_core import from_json, to_json
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import ParseError, SnapshotError, ToolValidationError
-from handrail.prompt import Tool, ToolResult
+from handrail.errors import EffectNotApplied, ParseError, SnapshotError, ToolValidationError
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt.signature import Effect, takes_context
 from handrail.prompt.undo import captured_codec
 from handrail.redaction import MASK
 from handrail.runtime.calls import ToolInvoked
@@ -23,13 +36,15 @@ from handrail.runtime.undo_records import UndoRegistration
 from handrail.serde import digest, dump
 from handrail.serde.formatting import json_line
 from handrail.session import Session
-from handrail.session.calls import CallRef
+from handrail.session.calls import CallRef, ToolCall
 from handrail.session.persistence.loading import ItemReader, decode_items
 from handrail.session.persistence.protocol import EntryIndex
 from handrail.session.persistence.stored_types import find_type
 from handrail.transaction.changes import CallChange, shorten_diff
 from handrail.transaction.undoing import KeepsUndo, UndoChange
-from handrail.undo.records import CallHistory, SliceEntry
+from handrail.undo.records import UNDO, UNDO_TOOL, CallHistory, SliceEntry
+
+_LONGEST_NAME = 64
 
 UndoOutcome: TypeAlias = Literal["restored", "compensated", "impossible", "unknown", "blocked", "conflict"]
 """The outcome of a call in a plan; `handrail.undo.planning` defines them."""
@@ -96,7 +111,6 @@ class UndoStep:
         outcome: whether it is undone, or why it stays.
         why: why it stays; empty if it is undone.
         changes: what its undo changes in slices and files, for people; of a conflict, what it would.
-        digest: the identity of all that was compared.
         work: what its undo takes; `None` if it stays.
     """
 
@@ -106,7 +120,6 @@ class UndoStep:
     outcome: UndoOutcome
     why: str = ""
     changes: tuple[CallChange, ...] = ()
-    digest: str = ""
     work: UndoWork | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -114,14 +127,14 @@ class UndoStep:
         """True if the plan undoes it."""
         return self.work is not None
 
-    def identified(self) -> UndoStep:
-        """The same step with its digest."""
+    @property
+    def digest(self) -> str:
+        """The identity of all that was compared."""
         work = self.work
         entries = () if work is None else [change.entry.number for change in work.call.changes]
         images = () if work is None else [(files.undo_id, *map(tuple, files.changes)) for files in work.files]
         key = None if work is None else work.event.effect_key
-        parts = [*self.ref, self.tool, self.arguments, self.outcome, key, entries, images]
-        return replace(self, digest=digest(dump(parts)))
+        return digest(dump([*self.ref, self.tool, self.arguments, self.outcome, key, entries, images]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +245,80 @@ def _restore_slice(session: Session, change: SliceEntry) -> None:
     if form.dump(items[entry.start : end]) != form.dump(after):
         raise SnapshotError(f"the slice {entry.type_name} is not as the call left it; plan the undo anew")
     session[kind].seed([*items[: entry.start], *_items_before(session, change), *items[end:]])
+
+
+# --------------------------------------------------------------------------------------------- the call that undoes
+
+
+def undo_call(work: UndoWork) -> tuple[ToolCall, Environment]:
+    """The call that undoes another one, and the environment that has its tool."""
+    call, environment, name = work.call, work.environment, f"{UNDO_TOOL}{work.call.tool}"[:_LONGEST_NAME]
+    prompt = environment.rendered_prompt
+    policies = prompt.policies.get(work.tool.name, prompt.prompt_policies)
+    with_tool = replace(
+        prompt, tools=(*prompt.tools, _undo_tool(work, name)), policies={**prompt.policies, name: policies}
+    )
+    # It is not a call of the run, which may have ended at its deadline; the model does not read its message.
+    environment = replace(environment.with_rendered(with_tool), deadline=None, feedback=None)
+    return ToolCall(f"{UNDO}{call.ref.call_id}", name, work.event.call.arguments), environment
+
+
+def _undo_tool(work: UndoWork, name: str) -> Tool[Any, Any]:
+    tool, undo = work.tool, work.tool.undo
+    session = work.environment.session
+    effect: Any = "state"
+
+    def restore(params: Any, /, *, context: ToolContext) -> ToolResult[None]:  # noqa: ANN401, ARG001 - a handler
+        work.restore(session)
+        return ToolResult.ok(None, message="what it changed was restored")
+
+    def apply(params: Any, result: ToolResult[Any], /, *, context: ToolContext) -> None:  # noqa: ANN401, ARG001 - as above
+        work.restore(session)
+
+    handler: Callable[..., Any] = restore
+    if undo is not None and work.result is not None:
+        restores = bool(work.call.changes or work.files)
+        # Two calls that equal each other are undone one after the other: neither is a repeat.
+        effect = replace(undo.effect, repeat_unknown="allow", apply=apply if restores else None)
+        handler = partial(_compensate, work, undo.run)
+    build = cast("Callable[..., Tool[Any, Any]]", Tool)  # checkers do not see the last fields
+    return build(
+        name=name,
+        description=f"Undoes a call of {tool.name}.",
+        handler=handler,
+        effect=cast("Effect", effect),
+        timeout=tool.timeout,
+        given_types=(tool.params_type, None),
+        given_schema=getattr(tool, "given_schema"),  # noqa: B009 - a field that type checkers do not see
+    )
+
+
+def _compensate(
+    work: UndoWork,
+    run: Callable[..., object],
+    params: Any,  # noqa: ANN401, ARG001 - those of the record count
+    /,
+    *,
+    context: ToolContext,
+) -> ToolResult[None] | Awaitable[ToolResult[None]]:
+    keywords = {"context": context} if takes_context(run) else {}
+    try:
+        answer = run(work.params, work.result, work.before, **keywords)
+    except ToolValidationError as error:
+        raise EffectNotApplied(str(error)) from error
+    return _later(cast("Awaitable[object]", answer)) if inspect.isawaitable(answer) else _result(answer)
+
+
+async def _later(answer: Awaitable[object]) -> ToolResult[None]:
+    try:
+        return _result(await answer)
+    except ToolValidationError as error:
+        raise EffectNotApplied(str(error)) from error
+
+
+def _result(answer: Any) -> ToolResult[None]:  # noqa: ANN401 - what a function of the program returns
+    if not isinstance(answer, ToolResult):  # it has happened, whatever the other side has said
+        return ToolResult.ok(None, message="its effect was compensated")
+    if not answer.success:
+        raise EffectNotApplied(answer.message)
+    return ToolResult.ok(None, message=answer.message or "its effect was compensated")

@@ -32,7 +32,7 @@ from handrail.store import Store
 from handrail.store.protocol import EffectRow
 from handrail.transaction.changes import CallChange, shorten_diff
 from handrail.transcript import TranscriptBreak, TranscriptCall, TranscriptItem, TranscriptMessage, TranscriptReader
-from handrail.undo.records import UNDO, UNDO_TOOL
+from handrail.undo.records import find_undone
 
 Phase: TypeAlias = Literal["turn", "approval", "handler", "commit"]
 """What a call does in a part of its time; `"commit"` is all that is neither of the others."""
@@ -109,9 +109,9 @@ class SliceReplay:
             StoreCorruptError: one of them is not JSON.
         """
         for entry in entries:
-            if entry.success and entry.call_id.startswith(UNDO) and entry.tool.startswith(UNDO_TOOL):
-                undo = CallRef(entry.reply or None, entry.call_id)
-                self.undone[CallRef(undo.reply, entry.call_id.removeprefix(UNDO))] = undo
+            undo = CallRef(entry.reply or None, entry.call_id)
+            if entry.success and (undone := find_undone(undo, entry.tool)) is not None:
+                self.undone[undone] = undo
             if entry.role != "state" or entry.type_name.startswith(_OWN):
                 continue
             slices = self._slices.setdefault(entry.type_name, [])

@@ -325,26 +325,6 @@ async def test_calls_without_a_key_are_calls_of_their_own() -> None:
     assert PAID == ["a", "a"]
 
 
-async def test_argument_may_name_the_session(wording: Wording) -> None:
-    """Every tool takes that argument, and no handler sees it."""
-    sessions: dict[str, ExecutorSource] = {}
-
-    def find(name: str) -> ExecutorSource:
-        return sessions.setdefault(name, ExecutorSource(ToolExecutor(TOOLS, session=Session())))
-
-    async with Client(ToolServer(find, session_argument="desk").protocol) as client:
-        tools = (await client.list_tools()).tools
-        assert tools[0].input_schema["required"] == ["desk", "order"]
-        for desk in ("north", "south"):
-            await client.call_tool("pay", {"desk": desk, "order": "a"})
-        missing = await client.call_tool("pay", {"order": "a"})
-    assert (missing.is_error, text(missing)) == (True, wording)
-    assert {name: len(source.session[ToolInvoked]) for name, source in sessions.items() if name} == {
-        "north": 1,
-        "south": 1,
-    }
-
-
 # ------------------------------------------------------------------------------------------------------------ questions
 
 

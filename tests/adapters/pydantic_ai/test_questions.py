@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,31 @@ async def test_a_question_that_an_approver_leaves_open_is_answered_by_the_caller
     results = other.output.build_results(approve_all=True)
     await agent.run(message_history=other.all_messages(), deferred_tool_results=results)
     assert recorded(session)[2:] == [("note", True), ("pay", False)]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_yes_is_for_the_arguments_of_the_question(*, stored: bool, wording: Wording) -> None:
+    """A call that was edited in the messages meanwhile is deferred again; the next yes is for what it asks then."""
+    store = MemoryStore(clock=FakeClock())
+    session = Session.open(store, "s") if stored else Session()
+    model = ScriptedModel([ASKED, Reply(text="Done.")])
+
+    async def run(*given: Any, **options: Any) -> Any:
+        capability = HandrailCapability(ToolExecutor(prompt=PROMPT, session=session), on_ask="defer")
+        return await Agent(model, capabilities=[capability], output_type=DEFERRED).run(*given, **options)
+
+    history = (await run("Pay.")).all_messages()
+    asked, *others = history[1].parts
+    response = replace(history[1], parts=[replace(asked, args={"text": "all of it"}), *others])
+    edited = [history[0], response, *history[2:]]
+    yes = DeferredToolResults(approvals={"call-1": True})
+    again = await run(message_history=edited, deferred_tool_results=yes)
+    assert again.output.metadata == {"call-1": {"reason": wording}}
+    assert recorded(session) == [("note", True)]
+    last = await run(message_history=edited, deferred_tool_results=yes)
+    assert last.output == "Done."
+    assert session[ToolInvoked].all()[1].result.render() == "paid all of it"
+    session.close()
 
 
 @pytest.mark.parametrize("stored", [True, False])

@@ -228,7 +228,7 @@ def test_of_a_long_output_a_part_is_shown_and_the_rest_is_read(root: Path, wordi
 
 def test_program_is_not_started_when_the_tree_cannot_be_kept(root: Path, wording: Wording) -> None:
     """Nothing could be undone then; for a program that only looks nothing needs to be kept."""
-    with HostFilesystem(root, journal=root.with_name("journal"), git="no-such-git") as files:
+    with HostFilesystem(root, journal=root.with_name("journal"), max_untracked_bytes=1) as files:
         run = SuiteRun(python_section(files))
         told = run.refused("shell_run", command=script("open('new', 'w')"))
         assert told == wording

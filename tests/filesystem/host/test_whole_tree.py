@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import re
-import shutil
 from typing import Any
 
 import pytest
@@ -153,8 +152,8 @@ def test_only_a_call_keeps_the_tree(fs: HostFilesystem, wording: Wording) -> Non
 
 
 def test_tree_that_cannot_be_kept_is_told_before_anything_happens(tree: kit.PlantedTree, wording: Wording) -> None:
-    """Without git, with files that are too large, on a full disk; the call goes on, and is undone without a tree."""
-    rows: tuple[dict[str, Any], ...] = ({"git": "no-such-git"}, {"max_untracked_bytes": 2000}, {})
+    """With files that are too large, on a full disk; the call goes on, and is undone without a tree."""
+    rows: tuple[dict[str, Any], ...] = ({"max_untracked_bytes": 2000}, {})
     for options in rows:
         with tree.open(**options) as fs, kit.call(fs):
             if not options:
@@ -177,7 +176,6 @@ def test_tree_that_cannot_be_put_back_waits_for_the_next_opening(tree: kit.Plant
     with pytest.raises(errors.JournalError) as raised:
         tree.open()
     assert re.sub("[0-9a-f]{32}", "<journal>", str(raised.value)) == wording
-    shutil.rmtree(git_dir)
     away.rename(git_dir)
     tree.reopen()
     assert tree.now == tree.before

@@ -88,41 +88,6 @@ def test_a_folder_above_comes_back_without_what_was_left_out(root: Path, shadow:
     assert picture(root) == without(saved.before, "web/node_modules")
 
 
-@pytest.mark.parametrize("is_linked", [False, True])
-def test_a_file_that_git_tracks_is_always_restored(root: Path, shadow: ShadowRepository, *, is_linked: bool) -> None:
-    """Also in an ignored folder, of which the rest is left out; a linked worktree has its index elsewhere."""
-    (root / "dist/empty").mkdir(parents=True)
-    (root / "dist/.gitignore").write_text("!*")
-    for name in ("released.js", "local.js"):
-        (root / "dist" / name).write_text("as it was")
-    with (root / ".gitignore").open("a") as file:
-        file.write("/dist\n")
-    git(root, "init")
-    git(root, "add", "--force", "dist/released.js", "src/run.log")
-    if is_linked:
-        (root / ".git").rename(root.with_name("elsewhere"))
-        (root / ".git").write_text("gitdir: ../elsewhere\n")
-    taken = shadow.snapshot()
-    kept = {"dist/local.js", "dist/.gitignore", "dist/empty"}
-    assert taken.left_out == IGNORED - {"src/run.log"} | kept
-    for path in ("dist/released.js", "dist/local.js", "src/run.log"):
-        (root / path).write_text("damage")
-    shadow.restore(taken.id)
-    assert (root / "dist/released.js").read_text() == "as it was"
-    assert (root / "dist/local.js").read_text() == "damage"
-    assert (root / "src/run.log").read_text() == "made by a tool"
-
-
-@pytest.mark.parametrize("kind", ["damaged", "a pipe"])
-def test_an_index_that_git_cannot_read_tracks_nothing(root: Path, shadow: ShadowRepository, kind: str) -> None:
-    """The program runs all the same; the files that no rule names are restored."""
-    git(root, "init")
-    git(root, "add", "--force", "src/run.log")
-    (root / ".git/index").unlink()
-    os.mkfifo(root / ".git/index") if kind == "a pipe" else (root / ".git/index").write_text("damaged")
-    assert shadow.snapshot().left_out == IGNORED
-
-
 def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: ShadowRepository) -> None:
     """Rules above a repository end at it, and its `.git` is never ignored."""
     for folder in (root, root / "inner"):
@@ -137,10 +102,10 @@ def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: Shadow
     assert found == IGNORED - {"src/run.log"} | {"src/main.py", "inside.log", "inner/secret"}
 
 
-def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, shadow: ShadowRepository) -> None:
+def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, tmp_path: Path) -> None:
     """Nor does a file that is too large, or a link."""
     (root / ".gitignore").unlink()
     os.mkfifo(root / ".gitignore")
     (root / "src/.gitignore").symlink_to("../web/page.html")
     (root / "web/.gitignore").write_bytes(b"*\n" * 600_000)
-    assert ShadowRepository(root, shadow.git_dir).snapshot().left_out == frozenset()
+    assert ShadowRepository(root, tmp_path / "shadow.git").snapshot().left_out == frozenset()

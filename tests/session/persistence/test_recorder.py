@@ -141,15 +141,21 @@ def test_what_is_logged_between_two_attempts_goes_with_the_next_unit(store: Faul
 def test_a_log_that_cannot_be_stored_goes_with_the_next_unit(
     store: FaultyStore, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """Nobody who logs is kept from it."""
-    with Session.open(store, "s") as session:
+    """Nobody who logs is kept from it; an outage is logged once."""
+    with Session.open(store, "s") as session, Session.open(store, "other") as other:
         store.go_down("begin")
         session.dispatch(Happened("x"))
         assert caplog.messages == wording
+        other.dispatch(Happened("x"))
+        assert len(caplog.messages) == 1
         assert session[Happened].all() == (Happened("x"),)
         store.come_back()
         session[Note].append(Note("a"))
         assert [entry.role for entry in store.entries("s")] == ["log", "state"]
+        store.go_down("begin")
+        other.dispatch(Happened("x"))
+        assert len(caplog.messages) == 2
+        store.come_back()
 
 
 @pytest.mark.parametrize("logs", [True, False])

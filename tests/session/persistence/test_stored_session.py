@@ -17,7 +17,7 @@ from handrail import errors
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool, ToolContext, tool
 from handrail.runtime import ToolCall
-from handrail.session import Session, SlicePolicy, replace_latest
+from handrail.session import Session, replace_latest
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import MemoryStore, Store
@@ -105,18 +105,6 @@ def test_reducers_are_registered_anew_and_not_run_again(store: FaultyStore) -> N
         again.install(Total)
         again.dispatch(Add(4))
         assert again[Total].latest() == Total(7)
-
-
-def test_an_emptied_slice_may_become_a_log(store: FaultyStore, wording: Wording) -> None:
-    """And the session can be opened again."""
-    with Session.open(store, "s") as session:
-        session[Note].seed(Note("a"))
-        session[Note].clear()
-        session.declare(Note, SlicePolicy.LOG)
-        session.dispatch(Note("b"))
-    with Session.open(store, "s", wait=NOW) as again:
-        assert again[Note].all() == (Note("b"),)
-        assert str(refusal(errors.SessionError, again[Note].clear)) == wording
 
 
 # --------------------------------------------------------------------------------------------------- forks and children

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import StoreCorruptError, StoreVersionError
-from handrail.prompt import ToolContext, ToolResult
 from handrail.store import SqliteStore, Store
 from handrail.store.sql.database import Database, make_tables
 from handrail.store.sql.statements import TABLES_VERSION
 from handrail.store.sql.tables import TABLES
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
-from tests.kit import Note, call, executor, raises, tool
+from tests.kit import raises
 from tests.wording import Wording
 
 
@@ -78,37 +77,6 @@ def test_the_key_for_hashes_is_that_of_the_database(tmp_path: Path) -> None:
         assert store.hash_key() == key
     with SqliteStore(tmp_path / "b.db", read_only=True) as read:
         assert len(read.hash_key()) == 32
-
-
-def test_people_see_calls_and_effects_in_views(database: Store) -> None:
-    """Times are moments and bytes are text; a long record is known by its columns."""
-    views = (
-        "SELECT tool, success, at IS NOT NULL, items IS NULL FROM handrail_calls_view ORDER BY number",
-        "SELECT tool, status, value, completed_at IS NOT NULL FROM handrail_effects_view",
-    )
-    seen: list[list[tuple[object, ...]]] = []
-
-    def look(note: Note, *, context: ToolContext) -> ToolResult[Note]:
-        seen.extend([tuple(map(str, row)) for row in context.connection.execute(view).fetchall()] for view in views)
-        return ToolResult.ok(note, message="seen")
-
-    def fail(_: Note, *, context: ToolContext) -> ToolResult[Note]:
-        return ToolResult.error("no")
-
-    tools = (tool("echo"), tool("fail", fail), tool("pay", effect="external"), tool("look", look))
-    with database.session("s") as session:
-        run = executor(*tools, session=session)
-        for number, (name, text) in enumerate((("echo", "a"), ("fail", "b"), ("echo", "c" * 9000), ("pay", "d"))):
-            run.execute(call(name, text, id=str(number)))
-        assert run.execute(call("look")).success
-    calls, effects = ([tuple(map(_as_number, row)) for row in rows] for rows in seen)
-    assert calls == [("echo", 1, 1, 0), ("fail", 0, 1, 0), ("echo", 1, 1, 1), ("pay", 1, 1, 0)]
-    assert effects == [("pay", "done", '{"text":"d"}', 1)]
-
-
-def _as_number(value: object) -> object:
-    """A flag as SQLite and PostgreSQL say it."""
-    return {"True": 1, "False": 0, "1": 1, "0": 0}.get(str(value), value)
 
 
 DAMAGED = {

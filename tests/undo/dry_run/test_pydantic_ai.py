@@ -148,6 +148,7 @@ async def test_secret_arguments_end_a_plan() -> None:
         agent = Agent(FunctionModel(answer), capabilities=[HandrailCapability(loop)])
         return (await agent.run(task.input)).output
 
-    plan = await dry_run(clerk, "Sign.")
+    with stores.open("memory:") as store:
+        plan = await dry_run(clerk, "Sign.", store=store)
     assert plan.ends
     assert "swordfish" not in str(plan)

@@ -132,7 +132,7 @@ async def test_other_rows_stop_a_call_before_it_acts(url: str) -> None:
 
 
 async def test_store_in_memory_is_copied() -> None:
-    """And a plan that is made without a store is executed in any that does not have the session."""
+    """Nothing is in it before the plan is executed."""
     desk = calling(tool("echo"), calls=[("echo", "a")])
     with stores.open("memory:") as store:
         with store.session("s") as session:
@@ -140,10 +140,9 @@ async def test_store_in_memory_is_copied() -> None:
         plan = await dry_run(desk, "Go.", store=store, session="s")
         with store.session("s") as session:
             assert (session[ToolInvoked].all(), plan.output) == ((), "['a']")
-        free = await dry_run(desk, "Go.")
-        assert await apply_plan(free, desk, store=store) == ["a"]
+        assert await apply_plan(plan, desk, store=store) == ["a"]
         with pytest.raises(PlanRefusedError):
-            await apply_plan(free, desk, store=store)
+            await apply_plan(plan, desk, store=store)
 
 
 @pytest.fixture(params=["memory", "url"])
@@ -222,8 +221,8 @@ async def test_folder_that_is_not_a_copy_is_refused(tmp_path: Path) -> None:
     (root / "a.txt").write_text("0", encoding="utf-8")
     with HostFilesystem(root, journal=tmp_path / "journal") as files:
         desk = calling(writing(), calls=[("write", "1")], resources={Filesystem: files})
-        with pytest.raises(PlanRefusedError):
-            await dry_run(desk)
+        with stores.open("memory:") as store, pytest.raises(PlanRefusedError):
+            await dry_run(desk, store=store)
     assert (root / "a.txt").read_text(encoding="utf-8") == "0"
 
 

@@ -7,7 +7,6 @@ an OAuth resource server. There is no provider of tokens here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handrail.adapters.mcp.tool_server import FindSource, ServerOptions, ToolServer
 from handrail.adapters.tool_executor import ToolExecutor
@@ -36,7 +33,6 @@ class HttpSettings:
         auth: the issuer of tokens, and the address of this resource; with a `verifier`.
         verifier: checks a bearer token; its subject is the identity of the client.
         max_body: the most bytes of a request.
-        body_seconds: within which a request is read.
         max_sessions: the most sessions of clients of older versions.
         idle_seconds: after which such a session ends.
     """
@@ -46,34 +42,8 @@ class HttpSettings:
     auth: AuthSettings | None = None
     verifier: TokenVerifier | None = None
     max_body: int = 4 * 1024 * 1024
-    body_seconds: float = 30
     max_sessions: int = 1_000
     idle_seconds: float = 1_800
-
-
-class _BodyTimeout:
-    """Answers a request whose body does not come in time."""
-
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
-        self._app = app
-        self._seconds = seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        deadline, is_read = asyncio.get_running_loop().time() + self._seconds, scope["type"] != "http"
-
-        async def receive_in_time() -> Message:
-            nonlocal is_read
-            async with asyncio.timeout_at(None if is_read else deadline):
-                message = await receive()
-            is_read = is_read or not (message.get("more_body") or message["type"] == "http.disconnect")
-            return message
-
-        try:
-            await self._app(scope, receive_in_time, send)
-        except TimeoutError:
-            if is_read:
-                raise
-            await PlainTextResponse("the request did not come in time", 408)(scope, receive, send)
 
 
 def server(
@@ -99,7 +69,6 @@ def http_app(tools: ToolServer, http: HttpSettings, executor: ToolExecutor | Non
             enable_dns_rebinding_protection=True, allowed_hosts=list(http.hosts), allowed_origins=list(http.origins)
         ),
     )
-    app.add_middleware(_BodyTimeout, seconds=http.body_seconds)
     protocol_lifespan = app.router.lifespan_context
 
     @asynccontextmanager

@@ -52,7 +52,7 @@ from handrail.adapters.mcp.questions import (
 from handrail.adapters.mcp.source import ExecutorSource, ToolSource
 from handrail.adapters.mcp.stdio import standard_streams
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CallIdReusedError, HandrailError, RecordingError, ToolValidationError
+from handrail.errors import CallIdReusedError, HandrailError, RecordingError
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.approval import calls_that_wait, has_pending
@@ -85,7 +85,6 @@ class ServerOptions(TypedDict, total=False):
     Attributes:
         name: its name for clients.
         instructions: what clients may show their model; by default the text of the prompt.
-        session_argument: the name of an argument of every tool whose value names the session; empty for none.
         max_calls: how many calls run at the same time; further ones are refused before they begin.
         call_seconds: how long a call may take, with the questions that it waits for.
         state_key: 32 random bytes that seal what clients carry; by default the key of the store.
@@ -96,7 +95,6 @@ class ServerOptions(TypedDict, total=False):
 
     name: str
     instructions: str
-    session_argument: str
     max_calls: int
     call_seconds: float | None
     state_key: bytes
@@ -128,7 +126,6 @@ class ToolServer:
         """
         only = ExecutorSource(source) if isinstance(source, ToolExecutor) else None if callable(source) else source
         self._find: FindSource = cast("FindSource", source) if only is None else lambda _: only
-        self._session_argument = options.get("session_argument", "")
         self._free = options.get("max_calls", _MAX_CALLS)
         self._call_seconds = options.get("call_seconds")
         self._approve_hint = options.get("approve_hint", "")
@@ -175,21 +172,12 @@ class ToolServer:
         if not is_modern(context.protocol_version):
             self._listeners.append(context.session)
         tools = self._offered = await self._find(_principal()).tools()
-        return t.ListToolsResult(tools=[self._with_session(offered.definition) for offered in tools.values()])
+        return t.ListToolsResult(tools=[offered.definition for offered in tools.values()])
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         # For the check of headers, for which the SDK would list all tools in each call over HTTP.
         offered = self._offered.get(name)
         return None if offered is None else offered.definition.input_schema
-
-    def _with_session(self, tool: t.Tool) -> t.Tool:
-        if not (name := self._session_argument):
-            return tool
-        about = {"type": "string", "description": "Names your session: a word that you choose, the same in each call."}
-        schema = tool.input_schema
-        properties = {name: about, **schema.get("properties", {})}
-        required = [name, *schema.get("required", ())]
-        return tool.model_copy(update={"input_schema": {**schema, "properties": properties, "required": required}})
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
@@ -223,13 +211,9 @@ class ToolServer:
         return f"{name} was stopped by an error of the server, which has logged it. Do not repeat it."
 
     async def _answer(self, context: ServerRequestContext[Any, Any], params: t.CallToolRequestParams) -> Any:  # noqa: ANN401 - as above
-        arguments, identity = params.arguments or {}, _principal()
-        if self._session_argument:
-            arguments = dict(arguments)
-            identity = "/".join(filter(None, (identity, _pop_session(arguments, self._session_argument))))
-        source = self._find(identity)
+        source = self._find(_principal())
         asks = can_ask(context.session.client_capabilities)
-        call = ToolCall(_CALL_ID, params.name, arguments)
+        call = ToolCall(_CALL_ID, params.name, params.arguments or {})
         client_call = await self._identify(source.session, call, context, params, is_asked=asks)
         before = self._offered = await source.tools()
         while True:
@@ -340,10 +324,3 @@ def _store_key(source: ToolSource | None) -> bytes:
 def _principal() -> str:
     token = get_access_token()
     return "" if token is None else digest(list(principal_components(token)))[:16]
-
-
-def _pop_session(arguments: dict[str, Any], name: str) -> str:
-    value: object = arguments.pop(name, None)
-    if not isinstance(value, str) or not value.strip():
-        raise ToolValidationError(f"$.{name}: it is missing; give a word that names your session")
-    return value

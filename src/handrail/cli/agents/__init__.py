@@ -98,7 +98,7 @@ AgentPath = Annotated[Path, A_FILE, Parameter(metavar="AGENT_FILE")]
 """Which agent."""
 
 PlanStore = Annotated[str | None, FILLED, Parameter(metavar="URL")]
-"""The store of a plan that was made without one."""
+"""The store of a plan, if its URL has a password."""
 
 # The files of a new agent, in which `NAME` stands for its name, with `.txt` behind the name of each.
 _TEMPLATE = Path(__file__).parent / "template"
@@ -142,7 +142,7 @@ def apply_plan_file(
     Args:
         plan_file: The plan, such as plan.json.
         yes: Do not ask. Needed without a terminal.
-        store: The URL of the store, if the plan does not name one.
+        store: The URL of the store, if it is not a file; else HANDRAIL_STORE.
     """
     need_extra()
     with imports_unsearched():

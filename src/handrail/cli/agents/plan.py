@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, redirect_stdout
-from dataclasses import asdict, fields, replace
+from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from handrail import store as stores
-from handrail.agents import RunOptions
-from handrail.agents.run.interface import RunCommand, record_command
+from handrail.agents.run.interface import record_command
 from handrail.cli.agents import RunChoices
 from handrail.cli.agents.progress import TextProgress
 from handrail.cli.agents.run import PreparedRun, prepare_run, set_up_process
@@ -22,7 +20,7 @@ from handrail.cli.options import check_can_ask
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen
 from handrail.errors import PlanDeviatedError, PlanRefusedError
-from handrail.redaction import redacted
+from handrail.serde import codec, dump
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.undo import DryRunPlan, apply_plan, dry_run
@@ -41,12 +39,15 @@ CALL_FIELDS: Final[Sequence[Field[PlannedCall]]] = (
 
 def write_plan(path: Path, run: PreparedRun, screen: Screen) -> int:
     """Rehearses a run, prints its calls, and writes its plan to a file; returns the exit code."""
+    assert run.store is not None  # noqa: S101 - for the type checkers: a plan needs one
     task = run.agent.task(replace(run.options, listener=TextProgress(screen)))
-    with nullcontext() if run.store is None else stores.open(run.store) as store:
+    with stores.open(run.store) as store:
         plan = run_on_new_loop(
             dry_run(task, run.input, store=store, session=run.choices.session, besides=[path.resolve()])
         )
-    plan = replace(plan, origin={**asdict(run.command), "store": redacted(run.store or "")}).with_token()
+    choices = dump(replace(run.choices, store=None))  # its URL may have a password
+    origin = {"agent_file": str(run.agent_file), "folder": str(Path.cwd()), "choices": choices}
+    plan = replace(plan, origin=origin).with_token()
     plan.save(path)
     print_plan(plan, screen)
     if plan.ends:
@@ -102,18 +103,7 @@ def _prepared_again(plan: DryRunPlan, path: Path, store: str | None) -> Prepared
         raise PlanRefusedError(f"the plan {path} was made by a program, which has to execute it: undo.apply_plan")
     if origin["folder"] != str(Path.cwd()):
         raise PlanRefusedError(f"the plan {path} was made in {origin['folder']}; execute it there")
-    command = RunCommand(**{one.name: origin[one.name] for one in fields(RunCommand)})
-    url = store or plan.versions.get("store", "")
-    choices = RunChoices(
-        model=command.model,
-        rules=None if command.rules is None else Path(command.rules),
-        root=None if command.root is None else Path(command.root),
-        max_depth=command.max_depth,
-        request_limit=command.request_limit or RunOptions().request_limit or 1,
-        retries=command.retries,
-        no_stream=not command.stream,
-        fallback_model=command.fallback_model,
-        store=url if url.startswith("sqlite:") else store or os.environ.get("HANDRAIL_STORE"),
-        session=plan.session,
-    )
-    return prepare_run(Path(command.agent_file), plan.input, choices)
+    url = plan.versions["store"]
+    store = store or (url if url.startswith("sqlite:") else None)
+    choices = replace(codec(RunChoices).parse(origin["choices"]), store=store, session=plan.session)
+    return prepare_run(Path(origin["agent_file"]), plan.input, choices)

@@ -146,7 +146,8 @@ def lies_in(url: str | None, folder: Path) -> bool:
 
 def check_stored(url: str | None, choices: RunChoices) -> None:
     """Checks that there is a store if the options need one."""
-    wants = "--session" if choices.session is not None else "--approve later" if choices.approve == "later" else ""
+    options = {"--session": choices.session, "--plan": choices.plan, "--approve later": choices.approve == "later"}
+    wants = next((option for option, is_given in options.items() if is_given), "")
     if wants and url is None:
         raise CycloptsError(msg=f"{wants} needs a durable store: give --store URL or set {STORE_VARIABLE}: {EXAMPLES}")
 

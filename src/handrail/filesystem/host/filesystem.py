@@ -80,7 +80,6 @@ class HostFilesystem:
         include: Iterable[str] = ("**",),
         exclude: Iterable[str] = (),
         durability: Literal["full", "normal"] = "full",
-        git: str = "git",
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
         undo: bool = True,
         clock: Clock = SYSTEM_CLOCK,
@@ -97,7 +96,6 @@ class HostFilesystem:
             include: patterns of what is shown; see `handrail.filesystem.path_filters.NotIncluded`.
             exclude: patterns of what does not exist here; see `handrail.filesystem.path_filters.ExcludedPaths`.
             durability: `"full"` survives a power failure, `"normal"` only the death of the process.
-            git: the name or path of the git command, which `keep_tree` needs.
             max_untracked_bytes: the size above which `keep_tree` refuses a file; see `ShadowRepository`.
             undo: whether what calls of stored sessions change is kept, so that they can be undone later.
             clock: measures the waiting, and how long that is kept.
@@ -133,7 +131,7 @@ class HostFilesystem:
             self._folder.check_owner(self._root.path)
             self._folder.acquire(self._root.descriptor, wait, clock)
             place, git_dir = self._root.path, self._folder.path / GIT_DIR
-            shadow = ShadowRepository(place, git_dir, max_untracked_bytes=max_untracked_bytes, git=git)
+            shadow = ShadowRepository(place, git_dir, max_untracked_bytes=max_untracked_bytes)
             tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
@@ -302,8 +300,8 @@ class HostFilesystem:
         own `.git` and files that git ignores. Owners, times, extended attributes and hard links are lost.
 
         Raises:
-            FilesystemError: this is not in a call, so nothing could be rolled back; git is missing or fails; files are
-                too large or cannot be read. Nothing has changed, and the program must not be started.
+            FilesystemError: this is not in a call, so nothing could be rolled back; files are too large, or cannot be
+                read or saved. Nothing has changed, and the program must not be started.
             ModelVisibleError: the call may not write; see `check_write`.
         """
         with self._changing("save the whole tree", ROOT):
@@ -365,7 +363,7 @@ class HostFilesystem:
         Raises:
             PathConflictError: something has been changed since the call. Nothing has been changed.
             SnapshotError: what is needed is not kept, or no longer. Nothing has been changed.
-            FilesystemError: the disk or git fails. Nothing has been changed.
+            FilesystemError: the disk fails. Nothing has been changed.
             ModelVisibleError: the call may not write; see `check_write`.
         """
         with self._changing("undo a call", ROOT):

@@ -33,7 +33,7 @@ from handrail.filesystem.disk import Disk, Root
 from handrail.filesystem.host.journal import BeforeImage, JournalFile, JournalRecords, file_kind, read_journal
 from handrail.filesystem.host.recovery import JournalFolder, WholeTree
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.shadow.git import TreeEntry, object_id
+from handrail.filesystem.shadow.objects import TreeEntry, object_id
 from handrail.filesystem.shadow.tree import spell_paths
 from handrail.transaction.undoing import MOST_UNDONE_CALLS, NO_UNDO_IMAGE, UNDO_LASTS, UndoChange, UndoImage
 

@@ -22,7 +22,7 @@ import stat
 from typing import NamedTuple
 
 from handrail.filesystem.paths import changed_since_call, join, to_text
-from handrail.filesystem.shadow.git import ObjectReader, TreeEntry, decode_tree, objects_missing
+from handrail.filesystem.shadow.objects import ObjectStore, TreeEntry, decode_tree, objects_missing
 from handrail.filesystem.shadow.tree import UNSETTLED, Folder, TreeFile
 
 
@@ -34,7 +34,7 @@ class TreeDifference(NamedTuple):
 
 
 def compare_trees(
-    reader: ObjectReader,
+    objects: ObjectStore,
     path: str,
     entries: TreeDifference,
     left_out: frozenset[str],
@@ -46,14 +46,14 @@ def compare_trees(
         return
     if not (_is_folder(before) and _is_folder(after) and _mode(before) == _mode(after)):
         differences[path] = entries
-    old, new = _entries(reader, before), _entries(reader, after)
+    old, new = _entries(objects, before), _entries(objects, after)
     for name in sorted(old.keys() | new.keys()):
         inner = TreeDifference(old.get(name), new.get(name))
-        compare_trees(reader, join(path, name), inner, left_out, differences)
+        compare_trees(objects, join(path, name), inner, left_out, differences)
 
 
 def revert_tree(
-    reader: ObjectReader, path: str, entries: TreeDifference, present: TreeEntry | None, left_out: frozenset[str]
+    objects: ObjectStore, path: str, entries: TreeDifference, present: TreeEntry | None, left_out: frozenset[str]
 ) -> Folder | TreeFile | None:
     """What is at a path without a difference; `PathConflictError` if what is present is not what it led to."""
     before, after = entries
@@ -66,10 +66,10 @@ def revert_tree(
     if is_file_needed or is_mode_changed or not (_is_folder(after) and _is_folder(present)):
         raise changed_since_call("/".join(to_text(os.fsencode(part)) for part in path.split("/")))
     folder = Folder(_mode(present if _mode(before) == _mode(after) else before or present))
-    old, new, now = (_entries(reader, entry) for entry in (before, after, present))
+    old, new, now = (_entries(objects, entry) for entry in (before, after, present))
     for name in sorted(old.keys() | new.keys() | now.keys()):
         inner = TreeDifference(old.get(name), new.get(name))
-        node = revert_tree(reader, join(path, name), inner, now.get(name), left_out)
+        node = revert_tree(objects, join(path, name), inner, now.get(name), left_out)
         if isinstance(node, Folder):
             folder.folders[name] = node
         elif node is not None:
@@ -85,10 +85,10 @@ def _mode(entry: TreeEntry | None) -> int:
     return 0 if entry is None else entry.mode
 
 
-def _entries(reader: ObjectReader, entry: TreeEntry | None) -> dict[str, TreeEntry]:
+def _entries(objects: ObjectStore, entry: TreeEntry | None) -> dict[str, TreeEntry]:
     if entry is None or not stat.S_ISDIR(entry.mode):
         return {}
-    if (content := reader.tree(entry.id)) is None:
+    if (content := objects.tree(entry.id)) is None:
         raise objects_missing([entry.id])
     return {inner.name: inner for inner in decode_tree(content)}
 

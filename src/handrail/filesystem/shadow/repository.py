@@ -1,8 +1,8 @@
 """Snapshots of whole trees on disk, for tools that run other programs in them.
 
 A journal records only changes that are announced to it; a program does not announce its changes. So the whole tree is
-scanned before and, if the call fails, after, and differences are restored. File contents are stored as git objects in a
-separate git dir: two snapshots share what they have in common, and git's commands can show a snapshot.
+scanned before and, if the call fails, after, and differences are restored. File contents are stored as objects in a
+folder of their own: two snapshots share what they have in common.
 
 Restored exactly: file contents, the whole mode of files and folders (the root's too), links, empty folders, names that
 are not UTF-8. `.gitattributes` is a file like any other, and so is the `.git` of a repository somewhere below the root.
@@ -12,8 +12,7 @@ of databases that this process has open; sockets, fifos and devices, of which ne
 owners, times, extended attributes and hard links.
 
 A snapshot reads each file's status, and the files that have changed since the last one; the first snapshot of an object
-reads the whole tree. It runs two git processes if something has changed, and one that lists what git tracks. Snapshots
-are never deleted: to free the space, remove the git dir while it is not in use.
+reads the whole tree. Snapshots are never deleted: to free the space, remove that folder while it is not in use.
 
 A restore determines everything that the snapshot needs, and checks that it exists, before anything is changed. Then, in
 this order: superfluous entries are removed, folders are made, files and links are made, modes are set, inner ones
@@ -23,11 +22,12 @@ path and a size that the snapshot has too are read; what a program has added is 
 
 from __future__ import annotations
 
+import os
 import re
 import stat
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Final, cast
 
@@ -35,14 +35,12 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, SnapshotError
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.differences import TreeDifference, compare_trees, revert_tree
-from handrail.filesystem.shadow.git import (
+from handrail.filesystem.shadow.objects import (
     UNREAD,
-    Git,
-    ObjectReader,
+    ObjectStore,
     TreeEntry,
     decode_tree,
-    dump_left_out,
-    load_left_out,
+    file_digest,
     objects_missing,
 )
 from handrail.filesystem.shadow.tree import (
@@ -55,9 +53,7 @@ from handrail.filesystem.shadow.tree import (
     TreeScan,
     UnreadFile,
     disk_at,
-    file_digest,
     identify,
-    identify_read,
     names_by_folder,
     scan_tree,
 )
@@ -78,9 +74,7 @@ class ShadowRepository:
     Args:
         root: the folder whose tree is saved, without links.
         git_dir: a folder of its own, outside the tree; it is made when it is first needed.
-        max_untracked_bytes: the size above which a file is refused, unless git ignores it, or the packs of the user's
-            own repository held it when `git_dir` was made; `None` for any size.
-        git: the name or path of the git command.
+        max_untracked_bytes: the size above which a file is refused, unless git ignores it; `None` for any size.
         clock: its time of day decides which files were changed so recently that they must be read again. It may differ
             from the clock that stamps the files by less than two seconds.
     """
@@ -91,34 +85,30 @@ class ShadowRepository:
         git_dir: Path,
         *,
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
-        git: str = "git",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.root: Path = root
-        self.git_dir: Path = git_dir
         self._max_untracked_bytes = max_untracked_bytes
         self._clock = clock
-        self._git = Git(self.git_dir, git)
-        self._is_prepared = False
+        self._objects = ObjectStore(git_dir)
         self._last_scan: Folder | None = None
         self._left_out = NO_NAMES
         self._newest = UNREAD
-        self._checkout_ids: dict[str, str] = {}  # by path the contents that the last restore has made
 
     def snapshot(self, left_out: frozenset[str] = NO_NAMES) -> SavedTree:
         """Saves the tree as it is, without the paths `left_out`: the same id for the same tree.
 
         Raises:
             RootMissingError: there is no tree.
-            FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
-                fails. No snapshot has been taken then, and the tree is as it was.
+            FilesystemError: files are too large (all are named), cannot be read or keep changing; or they cannot be
+                stored. No snapshot has been taken then, and the tree is as it was.
         """
-        # Without `previous_modes`: a snapshot must not change the tree, so a folder that cannot be read is an error.
-        with self._prepared(), disk_at(self.root, TreeScan()) as disk:
+        self._objects.prepare()
+        with disk_at(self.root, TreeScan()) as disk:
             folder, left_out = self._store_tree(disk, left_out)
             if (folder, left_out) != (self._last_scan, self._left_out):
                 newest = self._store_root(folder, left_out)
-                # Only now: the next scan relies on git having everything that `_last_scan` names.
+                # Only now: the next scan relies on everything that `_last_scan` names being stored.
                 self._last_scan, self._left_out, self._newest = folder, left_out, newest
             return SavedTree(self._newest, left_out)
 
@@ -129,31 +119,22 @@ class ShadowRepository:
             SnapshotError: it is not a snapshot of this repository.
             JournalError: something that the snapshot needs has been lost.
             RootMissingError: there is no tree.
-            FilesystemError: git or the disk fails. The message begins with `cannot restore` if the tree is between
-                the two states, and restoring again continues; after any other error the tree is as it was.
+            FilesystemError: the disk fails. The message begins with `cannot restore` if the tree is between
+                the two states, and restoring again continues; after any other error the tree is as it was, but for
+                folders that were made accessible.
         """
-        with self._prepared(), self._git.read() as reader:
-            target, left_out = read_snapshot(reader, snapshot)
-            apart = left_out.union(protected_paths(self.root))
-            scan = TreeScan(previous_modes=[], left_out=names_by_folder(apart))
-            with disk_at(self.root, scan) as disk:
-                try:
-                    present = scan_tree(disk.root, self._last_scan, scan)
-                    identify_read(present)
-                    steps = CheckoutPlan()
-                    _plan(reader, ROOT, target, present, steps)
-                    # Before the first change: a restore that stops half way for a lost object could never be completed.
-                    compare_contents(steps, self._git.sizes(steps.blobs), disk)
-                except BaseException as error:
-                    # Inner ones first, while the outer ones are still accessible.
-                    for path, mode in reversed(scan.previous_modes or ()):
-                        try:
-                            disk.set_mode(path, mode)
-                        except FilesystemError as failure:  # it must hide neither the error nor the other modes
-                            error.add_note(str(failure))
-                    raise
-                self._checkout_ids = {path: entry.id for path, entry in steps.leaves}
-                apply_checkout(steps, reader, disk)
+        objects = self._objects
+        target, left_out = read_snapshot(objects, snapshot)
+        apart = left_out.union(protected_paths(self.root))
+        scan = TreeScan(is_restoring=True, left_out=names_by_folder(apart))
+        with disk_at(self.root, scan) as disk:
+            present = scan_tree(disk.root, self._last_scan, scan)
+            identify(present)
+            steps = CheckoutPlan()
+            _plan(objects, ROOT, target, present, steps)
+            # Before the first change: a restore that stops half way for a lost object could never be completed.
+            compare_contents(steps, objects, disk)
+            apply_checkout(steps, objects, disk)
         return left_out
 
     def compare(self, before: str, after: str) -> dict[str, TreeDifference]:
@@ -163,11 +144,10 @@ class ShadowRepository:
             SnapshotError: one of them is not a snapshot of this repository.
             JournalError: something of a snapshot has been lost.
         """
-        with self._prepared(), self._git.read() as reader:
-            (old, _), (new, left_out) = read_snapshot(reader, before), read_snapshot(reader, after)
-            differences: dict[str, TreeDifference] = {}
-            compare_trees(reader, ROOT, TreeDifference(old, new), left_out, differences)
-            return differences
+        objects, differences = self._objects, dict[str, TreeDifference]()
+        (old, _), (new, left_out) = read_snapshot(objects, before), read_snapshot(objects, after)
+        compare_trees(objects, ROOT, TreeDifference(old, new), left_out, differences)
+        return differences
 
     def revert(self, before: str, after: str, present: str) -> str:
         """Stores what a snapshot would be without the changes between two others; returns its id.
@@ -177,38 +157,36 @@ class ShadowRepository:
             SnapshotError: one of them is not a snapshot of this repository.
             JournalError: something of a snapshot has been lost.
         """
-        with self._prepared(), self._git.read() as reader:
-            (old, _), (new, left_out) = read_snapshot(reader, before), read_snapshot(reader, after)
-            now, apart = read_snapshot(reader, present)
-            root = revert_tree(reader, ROOT, TreeDifference(old, new), now, left_out)
-            # The root of a snapshot is a folder.
-            return self._store_root(cast("Folder", root), apart)
+        objects = self._objects
+        (old, _), (new, left_out) = read_snapshot(objects, before), read_snapshot(objects, after)
+        now, apart = read_snapshot(objects, present)
+        root = revert_tree(objects, ROOT, TreeDifference(old, new), now, left_out)
+        # The root of a snapshot is a folder.
+        return self._store_root(cast("Folder", root), apart)
 
     def content(self, blob_id: str) -> FileContent:
         """The content of a file or the target of a link, by its id; the size of one that is too long to be compared."""
-        with self._prepared():
-            size = self._git.sizes([blob_id]).get(blob_id, 0)
-            if size > MOST_COMPARED_BYTES:
-                return f"{size:,} bytes"
-            with self._git.read() as reader:
-                return b"".join(reader.blob(blob_id))
+        size = self._objects.size(blob_id) or 0
+        return f"{size:,} bytes" if size > MOST_COMPARED_BYTES else b"".join(self._objects.blob(blob_id))
 
     def _store_root(self, folder: Folder, left_out: frozenset[str]) -> str:
         above = Folder(0, folders={ABOVE: folder})
         if left_out:
-            blob_id = self._git.store_bytes(dump_left_out(left_out))
+            content = b"".join(os.fsencode(path) + b"\0" for path in sorted(left_out))
+            blob_id = self._objects.store_blob(BytesIO(content), len(content))
             above.leaves[LEFT_OUT] = TreeFile(stat.S_IFREG, blob_id, UNSETTLED)
-        self._git.store_trees(identify(above))
+        for tree_id, tree in identify(above):
+            if not self._objects.has(tree_id):
+                self._objects.store(tree_id, b"tree", len(tree), (tree,))
         return above.id
 
     def _store_tree(self, disk: DiskTree, left_out: frozenset[str]) -> tuple[Folder, frozenset[str]]:
-        tracked = self._git.tracked(self.root)
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
             # Read before the scan, so that what is written during it counts as recent.
             settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
             apart = left_out.union(protected_paths(self.root))
-            scan = TreeScan(left_out=names_by_folder(apart), rules=FolderRules(disk.root, tracked))
+            scan = TreeScan(left_out=names_by_folder(apart), rules=FolderRules(disk.root))
             folder = scan_tree(disk.root, self._last_scan, scan)
             changing = self._store_contents(disk, scan.unread, settled_before)
             if not changing:
@@ -217,49 +195,21 @@ class ShadowRepository:
         raise FilesystemError(msg, path=changing[0])
 
     def _store_contents(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
-        # First the large ones, whose digest needs no space: a refused file must not cost the storing of the others.
-        large = [item for item in unread if self._is_large(item)]
-        small = [item for item in unread if not self._is_large(item)]
-        for item in large:
-            item.record_id(disk.read(item, file_digest), settled_before=settled_before)
-        self._refuse_new(large)
-        for item in small:
-            # Often only the status has changed, and a digest in this process costs less than storing the content again.
-            known_ids = {item.known_id, self._checkout_ids.get(item.path, UNREAD)} - {UNREAD}
-            if known_ids and (blob_id := disk.read(item, file_digest)) in known_ids:
-                item.record_id(blob_id, settled_before=settled_before)
-        # Also those whose digest has just differed: they are still unread.
-        fresh = [item for item in small if item.leaf.id == UNREAD]
-        if fresh:
-            with self._git.write_blobs() as git:
-                for item in fresh:
-                    item.record_id(disk.read(item, git.blob), settled_before=settled_before)
+        self._refuse_large(unread)
+        for item in unread:
+            item.record_id(disk.read(item, self._objects.store_blob), settled_before=settled_before)
         return [item.path for item in unread if item.leaf.id == UNREAD]
 
-    def _is_large(self, item: UnreadFile) -> bool:
+    def _refuse_large(self, unread: Iterable[UnreadFile]) -> None:
         limit = self._max_untracked_bytes
-        return limit is not None and item.leaf.signature[0] > limit
-
-    def _refuse_new(self, large: Iterable[UnreadFile]) -> None:
-        # What the last scan has read is in git, so git is not asked about it.
-        ids = {item.path: item.leaf.id for item in large if item.leaf.id not in {UNREAD, item.known_id}}
-        there = self._git.sizes(ids.values())
-        too_large = sorted(path for path, blob_id in ids.items() if blob_id not in there)
+        too_large = sorted(item.path for item in unread if limit is not None and item.leaf.signature[0] > limit)
         if too_large:
             msg = (
-                f"files of more than {self._max_untracked_bytes:,} bytes are not saved: "
+                f"files of more than {limit:,} bytes are not saved: "
                 f"{', '.join(map(repr, too_large))}. Name them in .gitignore, move them out of the tree, or raise "
                 "max_untracked_bytes."
             )
             raise FilesystemError(msg, path=too_large[0])
-
-    @contextmanager
-    def _prepared(self) -> Generator[None]:
-        if not self._is_prepared:
-            self._git.prepare(self.root)
-        self._is_prepared = False  # a failure may leave files behind
-        yield
-        self._is_prepared = True
 
 
 ABOVE = "root"
@@ -289,35 +239,30 @@ class CheckoutPlan:
     modes: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     unread: list[tuple[UnreadFile, TreeEntry]] = field(default_factory=list[tuple[UnreadFile, TreeEntry]])
 
-    @property
-    def blobs(self) -> list[str]:
-        """The ids of the contents that the restore may need."""
-        return [entry.id for _, entry in (*self.leaves, *self.unread)]
 
-
-def read_snapshot(reader: ObjectReader, snapshot: str) -> tuple[TreeEntry, frozenset[str]]:
+def read_snapshot(objects: ObjectStore, snapshot: str) -> tuple[TreeEntry, frozenset[str]]:
     """The root of a snapshot, and the paths that it leaves out.
 
     `SnapshotError` if it is not one of this repository, `JournalError` if it has losses.
     """
-    # Only a whole id: git would also resolve other names, and a line break would end the question.
-    content = reader.tree(snapshot) if _ID.fullmatch(snapshot) else None
+    # Only a whole id: it is the path of an object.
+    content = objects.tree(snapshot) if _ID.fullmatch(snapshot) else None
     entries = {entry.name: entry for entry in decode_tree(content or b"")}
     if ABOVE not in entries or not entries.keys() <= {ABOVE, LEFT_OUT}:
         msg = f"{snapshot!r} is not a snapshot of this shadow repository; restore what its `snapshot` returned"
         raise SnapshotError(msg)
-    paths = b"".join(reader.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
-    return entries[ABOVE], load_left_out(paths)
+    paths = b"".join(objects.blob(entries[LEFT_OUT].id)) if LEFT_OUT in entries else b""
+    return entries[ABOVE], frozenset(os.fsdecode(path) for path in paths.split(b"\0") if path)
 
 
-def compare_contents(steps: CheckoutPlan, sizes: Mapping[str, int], disk: DiskTree) -> None:
-    """Reads the files that may have the right content, and plans for others; `sizes` are of the `blobs`."""
+def compare_contents(steps: CheckoutPlan, objects: ObjectStore, disk: DiskTree) -> None:
+    """Reads the files that may have the right content, and plans for others."""
     for item, entry in steps.unread:
-        if not _holds(item, entry, sizes.get(entry.id), disk):
+        if not _holds(item, entry, objects.size(entry.id), disk):
             steps.leaves.append((item.path, entry))
         elif item.leaf.mode != entry.mode:
             steps.modes.append((item.path, entry.mode))
-    missing = [entry.id for _, entry in steps.leaves if entry.id not in sizes]
+    missing = [entry.id for _, entry in steps.leaves if not objects.has(entry.id)]
     if missing:
         raise objects_missing(missing)
 
@@ -329,7 +274,7 @@ def _holds(item: UnreadFile, entry: TreeEntry, size: int | None, disk: DiskTree)
         return False
 
 
-def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
+def apply_checkout(steps: CheckoutPlan, objects: ObjectStore, disk: DiskTree) -> None:
     """Makes the changes of a plan; what cannot be removed does not keep the rest from being restored."""
     failures: list[FilesystemError] = []
     for path in steps.surplus:
@@ -337,27 +282,26 @@ def apply_checkout(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) ->
             disk.remove(path)
         except FilesystemError as error:
             failures.append(error)
-    _make(steps, reader, disk)
+    _make(steps, objects, disk)
     if failures:
         more = f" (and {len(failures) - 1} more)" if failures[1:] else ""
         raise FilesystemError(f"{failures[0]}{more}", path=failures[0].path) from failures[0]
 
 
-def _make(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
+def _make(steps: CheckoutPlan, objects: ObjectStore, disk: DiskTree) -> None:
     for path in steps.folders:
         disk.make_folder(path)
-    contents = reader.blobs([leaf.id for _, leaf in steps.leaves])
-    for (path, leaf), content in zip(steps.leaves, contents, strict=True):
+    for path, leaf in steps.leaves:
         if stat.S_ISLNK(leaf.mode):
-            disk.make_link(path, b"".join(content))
+            disk.make_link(path, b"".join(objects.blob(leaf.id)))
         else:
-            disk.make_file(path, leaf.mode, content)
+            disk.make_file(path, leaf.mode, objects.blob(leaf.id))
     # Inner ones first: the mode of a folder may deny access to what it holds.
     for path, mode in reversed(steps.modes):
         disk.set_mode(path, mode)
 
 
-def _plan(reader: ObjectReader, path: str, target: TreeEntry, present: Folder | None, steps: CheckoutPlan) -> None:
+def _plan(objects: ObjectStore, path: str, target: TreeEntry, present: Folder | None, steps: CheckoutPlan) -> None:
     if present is None:
         steps.folders.append(path)
         present = Folder(stat.S_IFDIR | stat.S_IRWXU)
@@ -366,7 +310,7 @@ def _plan(reader: ObjectReader, path: str, target: TreeEntry, present: Folder | 
     # After the mode, which is stored in the folder above and is not part of the id.
     if present.id == target.id:
         return
-    if (content := reader.tree(target.id)) is None:
+    if (content := objects.tree(target.id)) is None:
         raise objects_missing([target.id])
     entries = list(decode_tree(content))
     names = {entry.name for entry in entries}
@@ -379,7 +323,7 @@ def _plan(reader: ObjectReader, path: str, target: TreeEntry, present: Folder | 
             continue
         inner = join(path, entry.name)
         if stat.S_ISDIR(entry.mode):
-            _plan(reader, inner, entry, present.folders.get(entry.name), steps)
+            _plan(objects, inner, entry, present.folders.get(entry.name), steps)
             continue
         _plan_leaf(inner, entry, present, steps)
 
@@ -398,7 +342,7 @@ def _plan_leaf(path: str, target: TreeEntry, present: Folder, steps: CheckoutPla
     leaf = present.leaves.get(target.name)
     if leaf is not None and stat.S_IFMT(leaf.mode) == stat.S_IFMT(target.mode):
         if leaf.id == UNREAD:
-            steps.unread.append((UnreadFile(path, present, target.name, target.id), target))
+            steps.unread.append((UnreadFile(path, present, target.name), target))
             return
         if leaf.id == target.id:
             if leaf.mode != target.mode:

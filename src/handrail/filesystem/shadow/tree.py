@@ -1,7 +1,7 @@
 """The state of a tree on disk: what is in each folder, its file status, its git tree objects; and changes to it.
 
-A git tree object can store more than git's own commands put into it. Here it stores the whole mode of a file or folder,
-not only the executable bit, and empty folders. `git ls-tree` and `git diff` read such trees.
+A tree object has the form of git's. Here it stores the whole mode of a file or folder, not only the executable bit, and
+empty folders.
 
 A scan reads no unchanged file. A file is unchanged if kind, mode, size, both times and inode are the same; but not if
 it was changed so shortly before it was read that another write could have left all of these equal. Such a file is read
@@ -9,9 +9,9 @@ again the next time. An unchanged folder is the same object as before, so a scan
 
 What a snapshot *leaves out* is not part of the tree objects: only its name is in `Folder.apart`, and it is not looked
 at. It is neither saved nor changed nor removed by a restore: files and folders that git ignores. The rules are those of
-`handrail.filesystem.walks`, without `.ignore` files. A file that the index of the root's own repository has is
-not ignored, whatever the rules say; nor is the `.git` of a repository below the root. The snapshot itself says which
-paths it leaves out, so a program that changes the rules changes nothing about that.
+`handrail.filesystem.walks`, without `.ignore` files; whether git tracks a file does not matter. The `.git` of a
+repository below the root is not ignored. The snapshot itself says which paths it leaves out, so a program that changes
+the rules changes nothing about that.
 
 Each path is opened folder by folder and no link is followed, so that nothing outside the root is read or written, even
 if a process that a tool has left running replaces a folder by a link.
@@ -21,19 +21,19 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
-from itertools import count
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from handrail.errors import FilesystemError, RootMissingError
 from handrail.filesystem.disk import LIST, MAKE, change_mode, open_folder, open_to_read, read_file, translate_os_errors
 from handrail.filesystem.paths import GIT_FOLDER, ROOT, join, parent_folder, to_text
-from handrail.filesystem.shadow.git import CHUNK, UNREAD, object_id
+from handrail.filesystem.shadow.objects import UNREAD, object_id
 from handrail.filesystem.walks import MOST_RULE_BYTES, IgnoreRules
 from handrail.process import is_protected
 
@@ -84,12 +84,11 @@ class Folder:
 
 
 class UnreadFile(NamedTuple):
-    """A file or link that must be read; `known_id` is what was last read there, or `UNREAD`."""
+    """A file or link that must be read."""
 
     path: str
     folder: Folder
     name: str
-    known_id: str
 
     @property
     def leaf(self) -> TreeFile:
@@ -105,22 +104,11 @@ class UnreadFile(NamedTuple):
 
 
 class FolderRules:
-    """Which entries of one folder git ignores, while it is scanned.
+    """Which entries of one folder git ignores, while it is scanned."""
 
-    `tracked` are the paths below the root that git tracks, and their folders. A folder that `is_ignored` holds some.
-    """
+    __slots__ = ("_rules",)
 
-    __slots__ = ("_is_ignored", "_path", "_rules", "_tracked")
-
-    def __init__(
-        self,
-        descriptor: int,
-        tracked: frozenset[str],
-        path: str = ROOT,
-        above: IgnoreRules | None = None,
-        *,
-        is_ignored: bool = False,
-    ) -> None:
+    def __init__(self, descriptor: int, above: IgnoreRules | None = None) -> None:
         present = {_GITIGNORE}
         with suppress(OSError):
             os.stat(GIT_FOLDER, dir_fd=descriptor, follow_symlinks=False)
@@ -129,29 +117,14 @@ class FolderRules:
         self._rules = (above or IgnoreRules()).with_files(
             present, lambda name: _read_inside(descriptor, *name.split("/"))
         )
-        self._tracked = tracked
-        self._path = path
-        self._is_ignored = is_ignored
 
     def enter(self, name: str, descriptor: int) -> FolderRules:
         """The rules for the folder `name` in this one."""
-        is_ignored = self._matches(name, is_folder=True)
-        return FolderRules(
-            descriptor,
-            self._tracked,
-            join(self._path, name),
-            self._rules.enter(_spelled_name(name)),
-            is_ignored=is_ignored,
-        )
+        return FolderRules(descriptor, self._rules.enter(_spelled_name(name)))
 
     def hides(self, name: str, *, is_folder: bool) -> bool:
         """Returns whether git ignores the entry `name` of this folder."""
-        return self._matches(name, is_folder=is_folder) and join(self._path, name) not in self._tracked
-
-    def _matches(self, name: str, *, is_folder: bool) -> bool:
-        if name == GIT_FOLDER:
-            return False
-        return self._is_ignored or self._rules.hides(_spelled_name(name), is_folder=is_folder)
+        return name != GIT_FOLDER and self._rules.hides(_spelled_name(name), is_folder=is_folder)
 
 
 def _read_inside(descriptor: int, *parts: str) -> bytes | None:
@@ -173,31 +146,22 @@ class TreeScan:
         rules: the rules of the root by which git ignores files; `None` if they do not matter.
         unread: the files and links that must be read.
         ignored: the paths that are left out by the rules.
-        previous_modes: of the folders that were made accessible to be read; `None` if this is not allowed.
+        is_restoring: whether the tree is scanned to be restored, and not to be saved; folders are made accessible then.
     """
 
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     rules: FolderRules | None = None
     unread: list[UnreadFile] = field(default_factory=list[UnreadFile])
     ignored: list[str] = field(default_factory=list[str])
-    previous_modes: list[tuple[str, int]] | None = None
+    is_restoring: bool = False
 
-    @property
-    def is_restoring(self) -> bool:
-        """Returns whether the tree is scanned to be restored, and not to be saved."""
-        return self.previous_modes is not None
-
-    def open_up(self, path: str, mode: int, name: str, parent: int | None) -> None:
-        """Makes a folder accessible to its owner, if this is allowed."""
-        if self.previous_modes is not None and mode & stat.S_IRWXU != stat.S_IRWXU:
-            # Before the change, so that an interrupt between the two does not lose the previous mode.
-            self.previous_modes.append((path, mode))
+    def open_up(self, mode: int, name: str, parent: int | None) -> None:
+        """Makes a folder accessible to its owner, if the tree is to be restored."""
+        if self.is_restoring and mode & stat.S_IRWXU != stat.S_IRWXU:
             # Another owner's matters only if something in it has changed. What was removed or replaced by a link
             # meanwhile cannot be opened as a folder, which is an error then.
-            try:
+            with suppress(OSError):
                 change_mode(name, stat.S_IMODE(mode) | stat.S_IRWXU, at=parent)
-            except OSError:
-                self.previous_modes.pop()
 
 
 def scan_tree(root: int, previous: Folder | None, scan: TreeScan) -> Folder:
@@ -207,19 +171,15 @@ def scan_tree(root: int, previous: Folder | None, scan: TreeScan) -> Folder:
 
 def _scan_folder(fd: int, path: str, previous: Folder | None, scan: TreeScan, rules: FolderRules | None) -> Folder:
     if path.count("/") >= MAX_TREE_DEPTH:
-        if scan.is_restoring:
-            # No snapshot holds it, so it is removed with a folder above it.
-            return Folder(os.fstat(fd).st_mode)
         msg = f"folders are nested more than {MAX_TREE_DEPTH} deep, beginning with {path[:80]!r}; remove them"
         raise FilesystemError(msg, path=path)
-    # After `open_up`: a folder that was made accessible has a mode that differs from the wanted one, so a restore sets
-    # it.
+    # After `open_up`: a restore sets the mode of a folder that was made accessible.
     folder = Folder(os.fstat(fd).st_mode)
     known_folders = {} if previous is None else previous.folders
     # After the loop, because `scandir` holds a second descriptor of the folder until it ends.
     for name, mode in _scan_entries(fd, path, previous, folder, scan, rules):
         inner = join(path, name)
-        scan.open_up(inner, mode, name, fd)
+        scan.open_up(mode, name, fd)
         with _folder(name, fd, inner) as inner_fd:
             inner_rules = None if rules is None else rules.enter(name, inner_fd)
             folder.folders[name] = _scan_folder(inner_fd, inner, known_folders.get(name), scan, inner_rules)
@@ -259,7 +219,7 @@ def _scan_entries(  # noqa: PLR0913, PLR0917 - the state of a walk
             leaves[name] = TreeFile(mode, SPECIAL, signature)
         else:
             leaves[name] = TreeFile(mode, UNREAD, signature)
-            scan.unread.append(UnreadFile(join(path, name), folder, name, UNREAD if leaf is None else leaf.id))
+            scan.unread.append(UnreadFile(join(path, name), folder, name))
     return inner_folders
 
 
@@ -292,34 +252,25 @@ def _folder(name: str, parent: int, path: str) -> Generator[int]:
 
 
 def identify(folder: Folder) -> list[tuple[str, bytes]]:
-    """Sets missing ids; returns the new ones with the lines of `git mktree -z`, inner folders first."""
+    """Sets missing ids, as far as everything in a folder has been read; returns the new ones with their objects."""
     objects: list[tuple[str, bytes]] = []
     for inner in folder.folders.values():
         if inner.id == UNREAD:
             objects += identify(inner)
-    folder.id, lines = _encode(folder)
-    return [*objects, (folder.id, lines)]
+    if UNREAD not in {entry.id for entry in _entries(folder).values()}:
+        content = _encode(folder)
+        folder.id = object_id(b"tree", len(content), [content])
+        objects.append((folder.id, content))
+    return objects
 
 
-def identify_read(folder: Folder) -> bool:
-    """Sets the missing ids as far as everything in a folder has been read; returns whether it has an id then."""
-    if folder.id == UNREAD:
-        is_read = all(leaf.id != UNREAD for leaf in folder.leaves.values())
-        for inner in folder.folders.values():  # a comprehension would be one more stack frame for each level
-            is_read = identify_read(inner) and is_read
-        if is_read:
-            folder.id = _encode(folder)[0]
-    return folder.id != UNREAD
+def _entries(folder: Folder) -> dict[str, TreeFile | Folder]:
+    return {**folder.leaves, **folder.folders}
 
 
-def _encode(folder: Folder) -> tuple[str, bytes]:
-    rows = [(os.fsencode(name), leaf.mode, b"blob", leaf.id) for name, leaf in folder.leaves.items()]
-    rows += [(os.fsencode(name), inner.mode, b"tree", inner.id) for name, inner in folder.folders.items()]
-    # The order of git: a folder is sorted as if its name ended with a slash. Another order gives another id.
-    rows.sort(key=lambda row: row[0] + b"/" if row[2] == b"tree" else row[0])
-    content = b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(hex_id)) for name, mode, _, hex_id in rows)
-    lines = b"".join(b"%o %s %s\t%s\0" % (mode, kind, hex_id.encode(), name) for name, mode, kind, hex_id in rows)
-    return object_id(b"tree", len(content), [content]), lines
+def _encode(folder: Folder) -> bytes:
+    rows = sorted((os.fsencode(name), entry) for name, entry in _entries(folder).items())
+    return b"".join(b"%o %s\0%s" % (entry.mode, name, bytes.fromhex(entry.id)) for name, entry in rows)
 
 
 def cannot_snapshot(what: str, path: str, error: OSError) -> FilesystemError:
@@ -344,9 +295,6 @@ def spell_paths(paths: Iterable[str]) -> frozenset[str]:
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 """The errors of reading something that was removed, or is of another kind than it was."""
 
-_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
-"""The errors of moving a folder to a name that something has already."""
-
 
 class DiskTree:
     """The tree below the folder of a descriptor; its methods raise `FilesystemError` if the disk fails."""
@@ -365,8 +313,6 @@ class DiskTree:
                 with _source(item, parent, name) as source:
                     result = how(source, item.leaf.signature[0])
                 return result if _is_unchanged(item, parent, name) else UNREAD
-        except BrokenPipeError:
-            raise  # git failed, not the disk
         except OSError as error:
             if error.errno in _CHANGED:
                 return UNREAD
@@ -425,16 +371,11 @@ class DiskTree:
             yield parent, name
 
 
-def file_digest(source: BinaryIO, size: int) -> str:
-    """The git id of a file's content."""
-    return object_id(b"blob", size, iter(lambda: source.read(CHUNK), b""))
-
-
 @contextmanager
 def disk_at(root: Path, scan: TreeScan) -> Generator[DiskTree]:
     """The tree at a root, made accessible first if the scan may; `RootMissingError` if there is no folder."""
     try:
-        scan.open_up(ROOT, root.stat().st_mode, os.fspath(root), None)
+        scan.open_up(root.stat().st_mode, os.fspath(root), None)
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
         msg = f"the folder {os.fspath(root)!r} no longer exists; make it again, then try again"
@@ -461,63 +402,6 @@ def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
 
 def _remove_entry(name: str, *, at: int) -> None:
     if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-        _remove_folder(name, at=at)
+        shutil.rmtree(name, dir_fd=at)  # follows no link, also if one takes the place of a folder meanwhile
     else:
         os.unlink(name, dir_fd=at)
-
-
-# However deep folders are nested: a folder that holds folders is taken apart from above. Those in it are moved to the
-# outermost one, and it is removed. So two descriptors are enough for any depth, no path is longer than a name, and each
-# folder is moved once at most. No link is followed, also if something replaces a folder by a link meanwhile.
-def _remove_folder(name: str, *, at: int) -> None:
-    outermost = _open_accessible(name, at=at)
-    try:
-        # Numbers that are not used twice; a name that the program has given to something is skipped.
-        free = map(str, count())
-        waiting = _remove_files(outermost)
-        while waiting:
-            inner_name = waiting.pop()
-            inner = _open_accessible(inner_name, at=outermost)
-            try:
-                waiting += [_move(name_inside, inner, outermost, free) for name_inside in _remove_files(inner)]
-            finally:
-                os.close(inner)
-            os.rmdir(inner_name, dir_fd=outermost)
-    finally:
-        os.close(outermost)
-    os.rmdir(name, dir_fd=at)
-
-
-def _open_accessible(name: str, *, at: int) -> int:
-    _make_accessible(name, at=at)
-    return os.open(name, LIST, dir_fd=at)
-
-
-def _make_accessible(name: str, *, at: int) -> None:
-    if os.stat(name, dir_fd=at, follow_symlinks=False).st_mode & stat.S_IRWXU != stat.S_IRWXU:
-        with suppress(PermissionError):  # of another owner; it may be accessible all the same
-            change_mode(name, stat.S_IRWXU, at=at)
-
-
-def _remove_files(folder: int) -> list[str]:
-    # Without trying `rmdir` first: of a folder that is not empty it takes Linux a walk through all that is known of it.
-    with os.scandir(folder) as entries:
-        entries_there = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_folder in entries_there:
-        if not is_folder:
-            os.unlink(name, dir_fd=folder)
-    return [name for name, is_folder in entries_there if is_folder]
-
-
-def _move(name: str, source: int, target: int, free: Iterator[str]) -> str:
-    # A folder that may not be written to may not be moved either: its entry `..` changes.
-    _make_accessible(name, at=source)
-    for new in free:
-        try:
-            os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
-        except OSError as error:
-            if error.errno not in _TAKEN:
-                raise
-        else:
-            return new
-    raise AssertionError  # pragma: no cover - the numbers do not end

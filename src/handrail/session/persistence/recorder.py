@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from pydantic_core import from_json
 
@@ -70,6 +71,9 @@ checkpoint covers, and 1 MB takes a few milliseconds; a checkpoint is mostly sma
 
 _MOST_RUNS = 512
 """The most runs that a slice may be scattered over before a change writes the whole of it anew."""
+
+_OUTAGES: WeakSet[SessionStore] = WeakSet()
+"""Of the process: the stores that do not answer. An outage is logged once, whatever number of sessions meets it."""
 
 
 class PendingItem(NamedTuple):
@@ -232,7 +236,7 @@ class SessionRecorder:
         return part
 
     def flush(self) -> Exception | None:
-        """Writes pending items; an error of the store is logged and returned, and they go with the next unit."""
+        """Writes pending items; an error of the store is logged once and returned; they go with the next unit."""
         # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
         # call.
         if not self.pending:
@@ -247,6 +251,10 @@ class SessionRecorder:
         # The items are still listed if the store has failed, so nothing is lost, and the caller is not at fault.
         except (StoreError, SessionError, CommitInDoubtError) as failure:
             error = failure
+            if isinstance(error, StoreUnavailableError):
+                if self.store in _OUTAGES:
+                    return error
+                _OUTAGES.add(self.store)
         text = "may or may not be stored" if isinstance(error, CommitInDoubtError) else "could not be stored yet"
         # The call that met the failing store is logged with its traceback.
         cause = None if isinstance(error, StoreError) else error
@@ -368,6 +376,8 @@ class SessionCommit:
         """Records how far the store has come, and appends the record of the call to its LOG."""
         recorder, draft, record = self.recorder, self._draft, self.record
         recorder.queue.unsure = False
+        if _OUTAGES:
+            _OUTAGES.discard(recorder.store)
         with recorder.lock:
             recorder.head, recorder.layouts = draft.number, draft.layouts
             recorder.uncovered_bytes += draft.size

@@ -77,17 +77,10 @@ class PostgresDriver:
     types: ColumnTypes = ColumnTypes(
         number="BIGINT",
         bytes="BYTEA",
-        moment="to_timestamp({} / 1000000.0)",
-        text="handrail_text({})",
         # Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
         find_table="SELECT 1 FROM pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?",
         lock_tables="SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))",
         collation=' COLLATE "C"',
-        # A message may have what a text of PostgreSQL cannot: a view that fails for one row shows none.
-        function=(
-            "CREATE FUNCTION handrail_text(data bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN "
-            "RETURN convert_from(data, 'UTF8'); EXCEPTION WHEN others THEN RETURN encode(data, 'escape'); END $$"
-        ),
     )
     """The types of PostgreSQL."""
 

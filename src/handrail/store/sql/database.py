@@ -32,7 +32,7 @@ from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection, connection_in
 from handrail.store.sql.driver import Driver, DriverConnection, Query, Rows, StatementParameters, check_process
 from handrail.store.sql.statements import GET_SCHEMA, TABLES_VERSION
-from handrail.store.sql.tables import TABLES, VIEWS, to_micros
+from handrail.store.sql.tables import TABLES, to_micros
 from handrail.transaction import UnitStore, current
 
 
@@ -170,8 +170,6 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
             if not connection.query(types.find_table, ("handrail_schema",)):
                 for definition in (one for table in TABLES for one in table.definition):
                     connection.execute(definition.format_map(types._asdict()))
-                for statement in filter(None, (types.function, *(view.definition(types) for view in VIEWS))):
-                    connection.execute(statement)
                 row = (TABLES_VERSION, new_key())
                 connection.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
     return check_version(database.query, database.url)

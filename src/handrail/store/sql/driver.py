@@ -54,24 +54,18 @@ class ColumnTypes(NamedTuple):
     Attributes:
         number: 64 bits.
         bytes: any number of bytes.
-        moment: shows a time to people; `{}` stands for microseconds since 1970.
-        text: shows text to people; `{}` stands for bytes in UTF-8.
         find_table: the question whether there is a table; takes its name.
         lock_tables: the question that excludes other processes that make the tables, until the transaction ends.
         clustered: orders the rows of a table by its key; may be empty.
         collation: compares texts character by character; may be empty.
-        function: the statement that makes a function of these; may be empty.
     """
 
     number: str
     bytes: str
-    moment: str
-    text: str
     find_table: str
     lock_tables: str = "SELECT 1"
     clustered: str = ""
     collation: str = ""
-    function: str = ""
 
 
 Query: TypeAlias = Callable[[str, StatementParameters], Rows]
@@ -205,30 +199,16 @@ def check_process(process: int, url: str) -> None:
         )
 
 
-class Place:
-    """A place that was requested for a call or a unit; `behind_call` if it may have to wait for a call.
+class Place(Future[None]):
+    """A place that was requested for a call or a unit; done when it is given, cancelled when it is withdrawn before.
 
-    `turn` is done when the place is given, cancelled when it is withdrawn before that; `None` if it was free.
+    `behind_call` if it may have to wait for a call.
     """
 
-    __slots__ = ("behind_call", "for_call", "turn")
-
-    def __init__(self, *, for_call: bool, behind_call: bool = False, turn: Future[None] | None = None) -> None:
+    def __init__(self, *, for_call: bool, behind_call: bool) -> None:
+        super().__init__()
         self.for_call: bool = for_call
         self.behind_call: bool = behind_call
-        self.turn: Future[None] | None = turn
-
-    def done(self) -> bool:
-        """Tests whether it is given or withdrawn."""
-        return self.turn is None or self.turn.done()
-
-    def cancel(self) -> bool:
-        """Withdraws it if it was not given yet; returns whether it is withdrawn."""
-        return self.turn is not None and self.turn.cancel()
-
-    def cancelled(self) -> bool:
-        """Tests whether it was withdrawn."""
-        return self.turn is not None and self.turn.cancelled()
 
 
 class CallPlaces:
@@ -258,26 +238,21 @@ class CallPlaces:
     def ask(self, *, for_call: bool = False) -> Place:
         """Requests a place, which is given as soon as there is one; to be released in any case."""
         with self._lock:
-            if len(self._holders) < self._number and not (self._units or self._calls):
-                place = Place(for_call=for_call)
-                self._holders.add(place)
-                return place
-            place = Place(for_call=for_call, behind_call=self.is_used_by_calls(), turn=Future())
+            place = Place(for_call=for_call, behind_call=self.is_used_by_calls())
             (self._calls if for_call else self._units).append(place)
             self._give()
         return place
 
     def wait(self, place: Place) -> None:
         """Blocks this thread until a place is given or withdrawn, or `busy` has passed; `check` says which."""
-        if place.turn is not None:
-            is_refused = place.behind_call and not may_wait_for_calls()
-            with suppress(TimeoutError, CancelledError):
-                place.turn.result(0.0 if is_refused else self._busy)
+        is_refused = place.behind_call and not may_wait_for_calls()
+        with suppress(TimeoutError, CancelledError):
+            place.result(0.0 if is_refused else self._busy)
 
     async def wait_async(self, place: Place) -> None:
         """Waits as `wait` does; the task is suspended meanwhile."""
-        if place.turn is not None and not place.turn.done():
-            await asyncio.wait((asyncio.wrap_future(place.turn),), timeout=self._busy)
+        if not place.done():
+            await asyncio.wait((asyncio.wrap_future(place),), timeout=self._busy)
 
     def check(self, place: Place) -> None:
         """Withdraws a place that was not given.
@@ -301,17 +276,16 @@ class CallPlaces:
         if not place.cancel():
             with self._lock:
                 self._holders.discard(place)
-                if self._units or self._calls:
-                    self._give()
+                self._give()
 
     def _give(self) -> None:
         """Gives the free places to the requests that wait, under the lock; they cannot be withdrawn any more."""
         for queue in (self._units, self._calls):
             while queue and len(self._holders) < self._number:
                 place = queue.popleft()
-                if place.turn is not None and place.turn.set_running_or_notify_cancel():
+                if place.set_running_or_notify_cancel():
                     self._holders.add(place)
-                    place.turn.set_result(None)
+                    place.set_result(None)
 
 
 def loop_would_wait(url: str) -> SessionUseError:

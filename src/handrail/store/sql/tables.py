@@ -29,7 +29,6 @@ from handrail.session.persistence.protocol import (
     SessionRow,
 )
 from handrail.store.protocol import ClaimOwner, EffectRow
-from handrail.store.sql.driver import ColumnTypes
 
 Columns: TypeAlias = Sequence[Any]
 """A row as a database gives it."""
@@ -144,26 +143,6 @@ class Table(RowForm):
         session, rest = self.columns[0].name, self.key.partition(", ")[2] or self.key
         first = f"SELECT {rest} FROM {self.name} WHERE {session} = ? ORDER BY {rest} LIMIT ?"
         return f"DELETE FROM {self.name} WHERE {session} = ? AND ({rest}) IN ({first})"
-
-
-class TableView(NamedTuple):
-    """A view of the rows `where`, or all, for people: times are moments there, and bytes are text."""
-
-    name: str
-    about: str
-    table: Table
-    columns: tuple[str, ...] = ()
-    where: str = ""
-
-    def definition(self, types: ColumnTypes) -> str:
-        """Makes the statement that defines it."""
-        is_json = f"{types.text.format('substr(items, 1, 1)')} = '['"  # else they are compressed
-        items = f"CASE WHEN {is_json} THEN {types.text} END"
-        forms = {_MOMENT: types.moment, _ITEMS: items, **dict.fromkeys((_BYTES, _MESSAGE), types.text)}
-        columns = [one for one in self.table.columns if not self.columns or one.name in self.columns]
-        expressions = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in columns)
-        where = f" WHERE {self.where}" if self.where else ""
-        return f"CREATE VIEW {self.name} AS SELECT {expressions} FROM {self.table.name}{where}"
 
 
 def corrupt_row(where: str, fault: str, store: str) -> StoreCorruptError:
@@ -384,18 +363,6 @@ TABLES = (
     RUN_TABLE,
 )
 """All tables of a store."""
-
-VIEWS = (
-    TableView(
-        "handrail_calls_view",
-        "A call that has ended, as it is recorded; `items` is null if the record is compressed.",
-        ENTRY_TABLE,
-        ("session_id", "number", "reply", "call_id", "tool", "success", "at", "items"),
-        "role = 'log' AND call_id <> '' AND at IS NOT NULL",
-    ),
-    TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),
-)
-"""The views for people with tools of their own."""
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 

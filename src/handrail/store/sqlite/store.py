@@ -91,8 +91,6 @@ class SqliteDriver:
     types: ColumnTypes = ColumnTypes(
         number="INTEGER",
         bytes="BLOB",
-        moment="strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1000000.0, 'unixepoch')",
-        text="CAST({} AS TEXT)",
         find_table="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
         clustered=" WITHOUT ROWID",
     )
