@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup restate demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos proof mutate format lock clean
+.PHONY: help setup restate demo docs release-check size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare chaos proof mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -112,6 +112,9 @@ diagrams: setup ## Draw the diagrams of the docs from the tables of the code
 
 docs: setup ## Build the site into build/site, strictly and offline
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.site
+
+release-check: setup ## Build wheel and sources into dist, check them, and install them in a fresh environment: two minutes
+	@PYTHONPATH=. $(BIN)/python -m scripts.release_check
 
 screenshots: docs ## Look at pages of the site, and of `handrail view`, in a Chromium: light and dark, wide and narrow
 	@$(BIN)/uv run --quiet --no-project --isolated --python $(BIN)/python --with-requirements requirements/docs.txt \

@@ -15,8 +15,8 @@ from handrail.lazy_exports import lazy_exports
 
 __all__ = ["ToolExecutor", "store", "tool"]
 
-__version__ = "0.1.0"
-"""The version of the package; what builds it reads it here."""
+__version__ = "0.0.0.dev0"
+"""The version of the package: that of its tag in a release, and this one in a checkout."""
 
 if TYPE_CHECKING:
     from handrail import store

@@ -14,7 +14,7 @@ __all__ = ["ROOT", "Source", "listed", "python_sources", "text_files"]
 ROOT = Path(__file__).resolve().parents[2]
 
 _PYTHON_FOLDERS = ("src", "tests", "examples", "benchmarks", "chaos", "proof", "scripts")
-_HIDDEN_BUT_OURS = {".ci", ".github", ".gitignore", ".importlinter"}
+_HIDDEN_BUT_OURS = {".agents", ".ci", ".github", ".gitignore", ".importlinter"}
 _MADE = {"build", "dist", "htmlcov", "node_modules", "__pycache__"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -46,16 +45,6 @@ def test_setup_leaves_an_environment_alone_that_the_checkout_has_a_link_to(tmp_p
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == wording
     assert not shared.exists()
-
-
-def test_what_ci_runs_can_be_run() -> None:
-    """CI runs the same gate as `make test`; a scheduled workflow runs what `make test-more` adds."""
-    script = ROOT / ".ci" / "run"
-    assert os.access(script, os.X_OK)
-    assert script.read_text("utf-8").rstrip().endswith("make test")
-    workflow = (ROOT / ".github" / "workflows" / "full-forms.yml").read_text("utf-8")
-    assert "schedule:" in workflow
-    assert "run: make test-more" in workflow
 
 
 def _pins() -> str:

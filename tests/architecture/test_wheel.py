@@ -8,31 +8,38 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import tarfile
 import tomllib
 import zipfile
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import handrail
-from hatch_build import with_links
+from hatch_build import read_version, repository_urls, with_links
+from scripts.release_check import (
+    UV,
+    build,
+    faults_of_metadata,
+    faults_of_release,
+    faults_of_wheel,
+    install,
+    run,
+    type_line,
+    unpack,
+)
 from tests.architecture.sources import ROOT, listed, text_files
 from tests.docs.kit import comparable, read_commands, unwrapped
 from tests.docs.test_code import README, shown_below, with_code
-from tests.docs.typed_pages import DOCS, follow, split, typed_pages
+from tests.docs.typed_pages import DOCS, follow, typed_pages
 from tests.extent import FULL
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
 from tests.providers.responses import Responses
 from tests.providers.wire import serving
 
-UV = Path(sys.executable).parent / "uv"
-PINS = ROOT / "requirements" / "dev.txt"
 _INSTALLS = re.compile(r"`pip install ([a-z -]+)`")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 NEEDS = {
@@ -81,28 +88,6 @@ def test_the_links_of_the_readme_lead_into_the_repository_from_elsewhere() -> No
     assert with_code()[README][0].source in without
 
 
-def _run(*command: object, cwd: Path, **variables: str) -> str:
-    environment = _hidden() | {"UV_PYTHON_DOWNLOADS": "never", **variables}
-    words = [*map(str, command)]
-    done = subprocess.run(
-        words, cwd=cwd, env=environment, check=False, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def _hidden() -> dict[str, str]:
-    """The environment of the tests without what a newcomer does not have."""
-    hidden = {"PYTHONPATH", "HANDRAIL_STORE", "HANDRAIL_MODEL", "OPENAI_API_KEY", "FORCE_COLOR", "HANDRAIL_TESTS"}
-    hidden |= {"PYTHONDONTWRITEBYTECODE"}  # each command would compile PydanticAI anew
-    return {name: value for name, value in os.environ.items() if name not in hidden}
-
-
-def _build(source: Path, target: Path, *kinds: str) -> None:
-    options = ("--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", target)
-    _run(UV, "build", *options, *kinds, source, cwd=source)
-
-
 def _python(version: str) -> str:
     """The Python of a version, as `scripts/other-pythons.sh` finds it; nothing if there is none."""
     own = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
@@ -112,22 +97,11 @@ def _python(version: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False).stdout.strip()
 
 
-def _installed(folder: Path, python: str, wheel: Path, extras: Sequence[str]) -> Path:
-    """The folder of commands of a fresh environment with the wheel; what it needs is of the pinned versions."""
-    pins = folder / "pins.txt"
-    pins.write_text(re.sub(r" \\\n    --hash=\S+| *#.*", "", PINS.read_text(encoding="utf-8")), encoding="utf-8")
-    environment = folder / "environment"
-    _run(UV, "venv", "--quiet", "--clear", "--python", python, environment, cwd=folder)
-    wanted = f"handrail[{','.join(extras)}] @ {wheel.as_uri()}"
-    _run(UV, "pip", "install", "--quiet", "--python", environment, "--constraints", pins, wanted, cwd=folder)
-    return environment / "bin"
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree."""
     folder = tmp_path_factory.mktemp("wheel")
-    _build(ROOT, folder, "--wheel")
+    build(ROOT, folder, "--wheel")
     return next(folder.glob("*.whl"))
 
 
@@ -136,12 +110,49 @@ def test_a_wheel_has_the_modules_the_pages_and_the_types(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
-    assert {name.partition("/")[0] for name in names} == {"handrail", f"handrail-{handrail.__version__}.dist-info"}
+    version = read_version(ROOT)
+    assert [*faults_of_wheel(wheel, version), *faults_of_metadata(metadata, version)] == []
     pages = {f"handrail/docs/{page.relative_to(ROOT / 'docs')}" for page in (ROOT / "docs").rglob("*.md")}
     pages |= {"handrail/README.md", "handrail/CHANGELOG.md", "handrail/SECURITY.md"}
-    assert pages | {"handrail/py.typed", "handrail/__init__.py"} <= {*names}
-    assert "\nDescription-Content-Type: text/markdown\n" in metadata
+    assert pages | {"handrail/__init__.py"} <= {*names}
     assert with_links(README.read_text(encoding="utf-8"), "").splitlines()[-1] in metadata
+
+
+def test_the_version_is_that_of_the_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a checkout that has not changed since; else, and in a folder of another repository, that of the code."""
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    root = tmp_path / "checkout"
+    module = root / "src" / "handrail" / "__init__.py"
+    module.parent.mkdir(parents=True)
+    module.write_text(f'__version__ = "{handrail.__version__}"\n', encoding="utf-8")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a", "-c", "tag.gpgSign=false")
+    for each in ("init --quiet", "add .", "commit --quiet --message=a", "tag v1.2.3a4"):
+        run(*git, *each.split(), cwd=root)
+    assert read_version(root) == "1.2.3a4"
+    inside = root / "inside"
+    inside.mkdir()
+    (root / "src").rename(inside / "src")
+    assert read_version(inside) == handrail.__version__  # it has no `.git`
+    (inside / "src").rename(root / "src")
+    module.write_text('__version__ = "0"\n', encoding="utf-8")
+    assert read_version(root) == "0"
+
+
+def test_a_checkout_says_that_it_is_not_a_release() -> None:
+    """And a release has a heading in the changelog."""
+    assert handrail.__version__.endswith(".dev0")
+    assert [*faults_of_release(handrail.__version__)] == []
+    assert len([*faults_of_release("999.0")]) == 1
+
+
+def test_the_addresses_are_those_of_the_repository_that_builds() -> None:
+    """Elsewhere there are none."""
+    assert repository_urls({}) == {}
+    urls = repository_urls({"GITHUB_SERVER_URL": "https://example.org", "GITHUB_REPOSITORY": "Shop/handrail"})
+    assert urls["Repository"] == "https://example.org/Shop/handrail"
+    assert urls["Documentation"] == "https://shop.github.io/handrail/"
+    assert {name for name, url in urls.items() if not url.startswith("https://")} == set()
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +160,7 @@ def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what is in the wheel."""
     folder = tmp_path_factory.mktemp("unpacked")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)  # noqa: S202 - built here
+        archive.extractall(folder)
     return folder
 
 
@@ -163,16 +174,16 @@ def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, un
     if version == "own":
         where["PYTHONPATH"] = str(unpacked)
     elif python := _python(version):
-        command = [_installed(tmp_path, python, wheel, ["agents", "cli"]) / "handrail"]
+        command = [install(tmp_path, python, wheel, ["agents", "cli"]) / "handrail"]
     else:
         assert version not in sys.version, "uv finds the Python that runs the tests"
         return
     for line, shown in [*read_commands(README)] if FULL else [next(read_commands(README))]:
-        found = _run(*command, *shlex.split(line)[1:], cwd=tmp_path, **where)
+        found = run(*command, *shlex.split(line)[1:], cwd=tmp_path, **where)
         # The answer goes to standard output; what a run reports goes to standard error.
         assert found
         assert comparable(found) in comparable(shown)
-    assert _run(*command, "docs", "write-a-tool", cwd=tmp_path, **where).startswith("# Write a tool\n")
+    assert run(*command, "docs", "write-a-tool", cwd=tmp_path, **where).startswith("# Write a tool\n")
 
 
 @pytest.fixture(scope="module")
@@ -184,12 +195,12 @@ def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFac
     if not FULL:
         return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(unpacked)}
     folder = tmp_path_factory.mktemp("everything")
-    programs = _installed(folder, sys.executable, wheel, ["all"])
+    programs = install(folder, sys.executable, wheel, ["all"])
     pins = ("--constraints", folder / "pins.txt")
     wanted = {
         name for page in with_code() for names in _INSTALLS.findall(page.read_text("utf-8")) for name in names.split()
     }
-    _run(UV, "pip", "install", "--quiet", "--python", programs.parent, *pins, "pytest", *sorted(wanted), cwd=folder)
+    run(UV, "pip", "install", "--quiet", "--python", programs.parent, *pins, "pytest", *sorted(wanted), cwd=folder)
     return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
@@ -199,19 +210,7 @@ def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.timeout(200)  # it may make an environment
 def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: dict[str, str], tmp_path: Path) -> None:
     """Each program and each command, unchanged; the short form types one page."""
-
-    def typing(line: str, folder: Path) -> str:
-        words, errors = split(line)
-        stderr = subprocess.PIPE if errors else subprocess.STDOUT
-        done = subprocess.run(
-            words, cwd=folder, env=_hidden() | everything | {"PYTHONUNBUFFERED": "1"}, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8",
-        )  # fmt: skip
-        if errors:
-            (folder / errors).write_text(done.stderr, encoding="utf-8")
-        return done.stdout + ("Killed\n" if done.returncode == -signal.SIGKILL else "")
-
-    follow(page, tmp_path, typing)
+    follow(page, tmp_path, partial(type_line, variables=everything))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +227,7 @@ def test_the_programs_of_a_page_run_from_the_wheel(page: Path, everything: dict[
     program = program.replace("import logfire\n", "import logfire_api as logfire\n")
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     with serving(Chat(), Responses(), Messages()) as provider:
-        found = _run("python", "program.py", cwd=tmp_path, **everything, **provider.environment())
+        found = run("python", "program.py", cwd=tmp_path, **everything, **provider.environment())
     assert unwrapped(found) == unwrapped("".join(map(shown_below, blocks)))
 
 
@@ -238,8 +237,8 @@ def test_an_extra_installs_what_it_is_named_after(extra: str, wheel: Path, unpac
     """In a fresh environment, without a warning; the short form uses this one, which has all of them."""
     python, where = Path(sys.executable), {"PYTHONPATH": str(unpacked)}
     if FULL:
-        python, where = _installed(tmp_path, sys.executable, wheel, [extra] if extra else []) / "python", {}
-    _run(python, "-W", "error", "-c", f"import {NEEDS[extra]}", cwd=tmp_path, **where)
+        python, where = install(tmp_path, sys.executable, wheel, [extra] if extra else []) / "python", {}
+    run(python, "-W", "error", "-c", f"import {NEEDS[extra]}", cwd=tmp_path, **where)
 
 
 @pytest.mark.timeout(200)  # it builds two times
@@ -252,11 +251,9 @@ def test_the_archive_of_sources_has_what_is_needed_and_makes_the_same_wheel(whee
         added = {"pyproject.toml", ".gitignore"}  # by hatchling
         assert {name for name in at_top if not name.endswith(".md")} == included - {"*.md"} | added
         return
-    _build(ROOT, tmp_path, "--sdist")
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
-        archive.extractall(tmp_path, filter="data")
-    source = tmp_path / wheel.name.partition("-py3")[0]
-    _build(source, tmp_path, "--wheel")
+    build(ROOT, tmp_path, "--sdist")
+    source = unpack(next(tmp_path.glob("*.tar.gz")), tmp_path)
+    build(source, tmp_path, "--wheel")
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
     missing = [str(path) for path, _ in text_files() if not (source / path).exists()]
     assert not missing, listed(missing)

@@ -12,14 +12,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from handrail import cli
+from handrail import __version__, cli
 from handrail.cli import application, main
 from handrail.cli.agents import imports_unsearched
 from handrail.cli.options import StoreOptions
@@ -183,7 +182,7 @@ def test_a_help_loads_nothing_that_it_does_not_use(words: list[str], needless: l
 def test_the_package_runs_as_a_module(wording: Wording) -> None:
     """`python -m handrail`, where the command is not on the path; a closed standard output is an error there, too."""
     done = subprocess.run((sys.executable, "-m", "handrail", "--version"), capture_output=True, check=True, timeout=60)
-    assert done.stdout.decode() == f"{version('handrail')}\n"
+    assert done.stdout.decode() == f"{__version__}\n"
     shell = f"{sys.executable} -m handrail --version >&-"
     closed = subprocess.run(shell, shell=True, capture_output=True, check=False, timeout=60)  # noqa: S602 - `>&-`
     assert closed.returncode == 1

@@ -16,6 +16,8 @@ from handrail.cli import main
 from tests.architecture.sources import ROOT
 
 DOCS = ROOT / "docs"
+SKILL = ROOT / "src" / "handrail" / ".agents" / "skills" / "using-handrail" / "SKILL.md"
+"""What programs that write programs read; it is in the wheel."""
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -1,7 +1,7 @@
 """The documentation site: `make docs` builds it into `build/site`, strictly and without the network.
 
 The pages are those of `docs/`, the README and the other pages of the root, and some that are made from the code; the
-navigation is the index of each folder.
+navigation is the index of each folder. `llms.txt` has a line for each page, `llms-full.txt` their texts (llmstxt.org).
 A link that leads from a page to a file of the repository leads, on the site, to a page with that file. The reference of
 the package is made by mkdocstrings, from `docs/reference/python.md`: a page for each module that it lists.
 """
@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from os.path import relpath
 from pathlib import Path, PurePosixPath
@@ -32,6 +33,7 @@ FRONT = {
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "AGENTS.md": "agents.md",
     ROOT / "SECURITY.md": "security.md",
+    ROOT / "CODE_OF_CONDUCT.md": "code-of-conduct.md",
 }
 """The pages outside the folders of kinds, and what they are on the site."""
 SECTIONS = {name: f"to {name.lower()}" for name in ("Learn", "Understand", "Do", "Look up", "Contribute")}
@@ -41,6 +43,7 @@ OTHERS = {
     ROOT / "examples" / "README.md": "Examples",
     ROOT / "SECURITY.md": "Security policy",
     ROOT / "CONTRIBUTING.md": "Contributing",
+    ROOT / "CODE_OF_CONDUCT.md": "Code of conduct",
     ROOT / "AGENTS.md": "The code in one page",
     ROOT / "CHANGELOG.md": "Changelog",
 }
@@ -65,7 +68,8 @@ def site_page(file: Path) -> PurePosixPath:
     if file.is_relative_to(DOCS):
         inside = PurePosixPath(file.relative_to(DOCS).as_posix())
         return inside.with_name("index.md") if inside.name == "README.md" else inside
-    path = PurePosixPath("repository", file.relative_to(ROOT).as_posix())
+    shown = [part.removeprefix(".") for part in file.relative_to(ROOT).parts]  # a site has no hidden folders
+    path = PurePosixPath("repository", *shown)
     if file.is_dir():
         return path / "index.md"
     return path if path.suffix in {".md", ".svg"} else path.with_name(f"{path.name}.md")
@@ -129,14 +133,17 @@ def module_page(module: str) -> PurePosixPath:
 
 def navigation() -> str:
     """The navigation, as TOML: the index of all pages, and the indexes of folders and modules."""
-    index = DOCS / "README.md"
     entries = [_entry("Handrail", site_page(ROOT / "README.md"))]
-    for title, heading in SECTIONS.items():
-        table = index.read_text(encoding="utf-8").partition(f"\n| {heading} |")[2].partition("\n\n")[0]
-        rows = [row for link in links_in(table, index) for row in _rows(link)]
+    for title in SECTIONS:
+        rows = [row for link in links_in(_table(title), DOCS / "README.md") for row in _rows(link)]
         entries.append(_group(title, rows))
     others = [_entry(title, site_page(file)) for file, title in OTHERS.items()]
     return f"nav = {_list([*entries, _group('More', others)])}"
+
+
+def _table(section: str) -> str:
+    text = (DOCS / "README.md").read_text(encoding="utf-8")
+    return text.partition(f"\n| {SECTIONS[section]} |")[2].partition("\n\n")[0]
 
 
 def _rows(link: Link) -> Iterator[str]:
@@ -176,7 +183,37 @@ def build(folder: Path) -> str:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
     )  # fmt: skip
     # What griffe cannot read of a docstring is printed, and does not fail a build.
-    return done.stdout if done.returncode or "griffe:" in done.stdout else ""
+    if done.returncode or "griffe:" in done.stdout:
+        return done.stdout
+    write_llms(folder / "docs", folder / "site")
+    return ""
+
+
+def write_llms(sources: Path, site: Path) -> None:
+    """Write the pages as they are read by models, beside those of the site: an index, all in one, and each alone.
+
+    Args:
+        sources: the folder that `write_sources` has filled.
+        site: the folder of the site.
+    """
+    settings = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    index = [f"# {settings['site_name']}", "", f"> {settings['site_description']}", ""]
+    index += ["- [README](index.md): what it is, an example, how to install it", ""]
+    pages = [site_page(ROOT / "README.md")]
+    for section in SECTIONS:
+        index += [f"## {section}", ""]
+        for row in _table(section).splitlines()[2:]:
+            (link, *_), about = [*links_in(row, DOCS / "README.md")], row.strip("|").rpartition(" | ")[2].strip()
+            pages.append(site_page(link.target))
+            index.append(f"- [{link.text}]({pages[-1]}): {about}")
+        index.append("")
+    texts = [(sources / page).read_text(encoding="utf-8") for page in pages]
+    for page, text in zip(pages, texts, strict=True):
+        (site / page).parent.mkdir(parents=True, exist_ok=True)
+        (site / page).write_text(text, encoding="utf-8")
+    (site / "llms.txt").write_text("\n".join(index), encoding="utf-8")
+    whole = "\n".join(f"<!-- {page} -->\n\n{text}" for page, text in zip(pages, texts, strict=True))
+    (site / "llms-full.txt").write_text(whole, encoding="utf-8")
 
 
 def _settings() -> str:

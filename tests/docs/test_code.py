@@ -17,12 +17,13 @@ from typing import Any
 import logfire_api
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
+from ruamel.yaml import YAML
 
 from handrail import store
 from handrail.runtime import Session
 from handrail.telemetry import instrument
 from tests.architecture.sources import ROOT
-from tests.docs.kit import Link, read_links, unwrapped
+from tests.docs.kit import SKILL, Link, read_links, unwrapped
 from tests.docs.typed_pages import DOCS, File, Terminal, follow, read_steps, typed_pages
 from tests.extent import FULL
 from tests.providers.chat import Chat
@@ -51,8 +52,8 @@ _SHOWN = re.compile(r"\s*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def with_code() -> dict[Path, list[CodeExample]]:
     """The pages that hold code, each with its blocks in their order."""
-    pages = [README, *sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE, DURABLE_ENGINES, *typed_pages()})]
-    examples = {page: list(find_examples(page)) for page in pages}
+    pages = sorted({*(ROOT / "docs").rglob("*.md")} - {YOUR_OWN_DATABASE, DURABLE_ENGINES, *typed_pages()})
+    examples = {page: list(find_examples(page)) for page in (README, SKILL, *pages)}
     return {page: found for page, found in examples.items() if found}
 
 
@@ -123,6 +124,18 @@ def test_the_example_of_the_readme_has_at_most_25_lines() -> None:
     """With its imports."""
     example, _ = with_code()[README]
     assert len(example.source.splitlines()) <= 25
+
+
+def test_the_skill_says_when_it_is_used_and_is_short() -> None:
+    """Its name is that of its folder; a model reads the description before the rest, and has at most 900 words then."""
+    _, front, text = SKILL.read_text(encoding="utf-8").split("---\n", 2)
+    reader: Any = YAML(typ="safe")  # has no types
+    fields = reader.load(front)
+    assert fields.keys() == {"name", "description"}
+    assert fields["name"] == SKILL.parent.name
+    assert len(fields["description"]) <= 1_024
+    assert len(text.split()) <= 900
+    assert [*read_links(SKILL)] == []  # it is read without the repository
 
 
 def test_six_lines_bring_handrail_to_an_agent_of_pydantic_ai(tmp_path: Path) -> None:

@@ -17,7 +17,18 @@ import pytest
 from tests.architecture.sources import ROOT, listed, python_sources
 from tests.architecture.test_names import FACES
 from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes
-from tests.docs.site import DOCS, OPTIONS, build, module_page, modules, navigation, site_page, write_sources
+from tests.docs.site import (
+    DOCS,
+    OPTIONS,
+    SECTIONS,
+    build,
+    module_page,
+    modules,
+    navigation,
+    site_page,
+    write_llms,
+    write_sources,
+)
 from tests.extent import FULL
 
 WITHOUT_LIST = {"handrail.adapters.tool_executor", "handrail.clock", "handrail.crash_points"}
@@ -67,6 +78,21 @@ def pages_in(entries: Any) -> Iterator[str]:
             yield from pages_in(below)
 
 
+def assert_models_find_the_pages(site: Path) -> None:
+    """`llms.txt` is of the form of llmstxt.org, a line for each page; `llms-full.txt` has their texts."""
+    index = (site / "llms.txt").read_text(encoding="utf-8")
+    assert index.startswith("# Handrail\n\n> ")
+    assert re.findall(r"^## (.+)$", index, re.MULTILINE) == [*SECTIONS]
+    lines = [line for line in index.splitlines() if line.startswith("- ")]
+    rows = [re.fullmatch(r"- \[[^]]+\]\(([^()#]+\.md)\): .+", line) for line in lines]
+    linked = [row[1] for row in rows if row]
+    assert len(linked) == len(lines)
+    own = {str(site_page(page)) for page in DOCS.rglob("*.md") if not page.match("decisions/0*.md")}
+    assert {*linked} == own - {"pages.md"} | {"index.md"}
+    whole = (site / "llms-full.txt").read_text(encoding="utf-8")
+    assert [page for page in linked if (site / page).read_text(encoding="utf-8") not in whole] == []
+
+
 def test_every_module_with_public_names_is_in_the_reference() -> None:
     """A module that exports names has a row on the page, and with it a page on the site."""
     exporting = {source.module for source in python_sources("src") if "__all__ = [" in source.text}
@@ -87,10 +113,14 @@ def test_the_navigation_has_every_page() -> None:
 def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     """Every public name has an anchor, and nothing is loaded from elsewhere. The short form only writes the sources."""
     if not FULL:
-        write_sources(tmp_path)
-        assert {page for page in map(site_page, DOCS.rglob("*.md")) if not (tmp_path / page).is_file()} == set()
+        write_sources(tmp_path / "docs")
+        write_llms(tmp_path / "docs", tmp_path / "site")
+        pages = [tmp_path / "docs" / site_page(page) for page in DOCS.rglob("*.md")]
+        assert [page for page in pages if not page.is_file()] == []
+        assert_models_find_the_pages(tmp_path / "site")
         return
     assert build(tmp_path) == ""
+    assert_models_find_the_pages(tmp_path / "site")
     faults: list[str] = []
     for page in (tmp_path / "site").rglob("*.html"):
         read = Anchors()

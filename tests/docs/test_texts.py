@@ -23,7 +23,7 @@ import pytest
 from handrail.cli.application import application
 from tests.architecture.sources import ROOT, Source, listed, python_sources
 from tests.docs.command_options import arguments, commands
-from tests.docs.kit import read_table
+from tests.docs.kit import SKILL, read_table
 from tests.docs.test_pages import DECISIONS, DOCS
 
 FORBIDDEN: dict[str, Any] = tomllib.loads((ROOT / "docs" / "glossary-forbidden.toml").read_text(encoding="utf-8"))
@@ -35,7 +35,8 @@ SOURCES = sorted((ROOT / "src" / "handrail").rglob("*.py"))
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("README.md")),
-    *(ROOT / f"{name}.md" for name in ("README", "AGENTS", "CONTRIBUTING", "SECURITY")),
+    SKILL,
+    *(ROOT / f"{name}.md" for name in ("README", "AGENTS", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY")),
 ]
 
 
