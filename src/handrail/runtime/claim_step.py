@@ -18,7 +18,7 @@ The reconciler of the tool asks the external system: when the handler has ended 
 anything (`settle_at_once`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of the
 effect, or an equal one. That it happened counts at once. That it did not counts at once only if the tool declares
 `reconcile_proves_absence`, because a request may still be on its way; asked later, it counts, unless a `def` handler of
-that effect, whose call was stopped or cancelled, still runs in this process.
+that effect, whose call was stopped or cancelled, still runs, here or in another process that has the store open.
 """
 
 from __future__ import annotations
@@ -458,11 +458,10 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     """
     ledger, unknown = run.environment.find_ledger(), effects.Unknown(row).message
     # In another process, which has left the session, or left behind by its call in this one.
-    if row.status == "running":
-        lives = await run.mode.write_to(ledger.units, partial(ledger.store.owner_lives, row))
-        if lives or row.claim in RUNNING_HANDLERS:
-            raise OutcomeUnknownError(unknown)
-    runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
+    runs = await run.mode.write_to(ledger.units, partial(ledger.runs_elsewhere, row))
+    if row.status == "running" and (runs or row.claim in RUNNING_HANDLERS):
+        raise OutcomeUnknownError(unknown)
+    runs = runs or any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
     finding = await _ask_reconciler(run, tool, row, unknown) or effects.NotApplied("found out by its reconciler")
     proves = tool.external is not None and tool.external.reconcile_proves_absence
     if isinstance(finding, effects.NotApplied) and (runs or (at_once and not proves)):

@@ -140,6 +140,8 @@ class EffectClaim(replays.Claim):
     def end_handler(self) -> None:
         """Removes the handler from those that run; see `Claim.end_handler`."""
         RUNNING_HANDLERS.discard(self.name)
+        if self.outcome == "unknown":  # its call had left it behind
+            self._disown()
 
     def take_error(self, error: BaseException, *, unknown: str = "") -> None:
         """Stores the exception of the handler; see `Claim.take_error`."""
@@ -270,7 +272,16 @@ class EffectClaim(replays.Claim):
         """Settles the claim once the transaction is rolled back; idempotent. A store that fails here is logged."""
         replays.drop_holder(self._grant.row, self._ticket)
         if self.outcome is None:
+            has_run = self.name in RUNNING_HANDLERS
             self.outcome = self._settle()
+            if has_run and self.outcome == "unknown" and self.name not in RUNNING_HANDLERS:  # it has ended meanwhile
+                self._disown()
+
+    def _disown(self) -> None:
+        try:  # in an empty context, as a late outcome
+            Context().run(self._ledger.disown, self._grant)
+        except Exception:  # noqa: BLE001 - logged; until this process ends, others do not believe that nothing happened
+            _log.exception("that the handler of %s has ended could not be recorded", self._tool.name)
 
     def close(self, *, nested: bool) -> None:
         """Settles the claim of a call whose rollback was interrupted before it came to that; see `Claim.close`."""

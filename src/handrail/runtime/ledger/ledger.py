@@ -20,6 +20,7 @@ from pydantic_core import to_json
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
+from handrail.process import process_in_words
 from handrail.prompt.signature import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
@@ -29,8 +30,16 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import recorded_arguments
 from handrail.serde import digest, dump, type_masking
 from handrail.session.calls import ToolCall
-from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS
-from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, prove_owner
+from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS, RUNNING_HANDLERS
+from handrail.store.protocol import (
+    EffectChange,
+    EffectInsert,
+    EffectRow,
+    LedgerStore,
+    RefusedWrite,
+    disown,
+    prove_owner,
+)
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
 from handrail.waiting import run_blocking
@@ -179,6 +188,8 @@ class EffectLedger:
         whose answer was lost.
         """
         row = effects.ended_row(claim.row, finding, now=self.store.now(), ttl=ttl)
+        if isinstance(finding, NotKnown) and claim.row.claim not in RUNNING_HANDLERS:
+            row = disown(row)
         has_ended = self._change(claim.row, row)
         if not has_ended and isinstance(finding, EffectResult):
             has_ended = effects.same_outcome(self.store.get(row.partition, row.key), row)
@@ -206,6 +217,16 @@ class EffectLedger:
             return self._change(row, row._replace(expires_at=None))
         return row.is_unread
 
+    def disown(self, claim: Claimed) -> None:
+        """Records that the handler of an unknown effect, which its call had left behind, has ended."""
+        row = self.store.get(claim.row.partition, claim.row.key)
+        if row is not None and row.status == "unknown" and effects.is_left_by(row, claim.row):
+            self._change(row, disown(row))
+
+    def runs_elsewhere(self, row: EffectRow) -> bool:
+        """True if a handler of an unsettled effect runs in another process, or a running claim is renewed."""
+        return self.store.owner_lives(row) is True
+
     def leave_running(self, claim: Claimed) -> None:
         """Refuses equal calls while a handler runs that its caller has left behind."""
         self._given_up.append(claim.row)
@@ -228,9 +249,13 @@ class EffectLedger:
         Returns `False` if the row has changed; then nothing was written.
 
         Raises:
-            LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
+            LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied;
+                or it has not happened yet, and its handler, which its call has left behind, still runs elsewhere.
         """
         now = self.store.now()
+        if row.status == "unknown" and isinstance(finding, effects.NotApplied) and self.runs_elsewhere(row):
+            process = process_in_words(row.owner.process)
+            raise effects.refusal(row, f"and its handler still runs in {process}, so it may happen yet; end that first")
         changed = effects.resolved_row(prove_owner(self.store, row, now), finding, now=now, ttl=ttl)
         if row.status != "done":
             return self._change(row, changed)
