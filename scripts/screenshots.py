@@ -1,7 +1,8 @@
 """Takes screenshots of pages of the site in a browser: light and dark, wide and narrow. `make screenshots` runs it.
 
-It needs a Chromium, on Debian `apt-get install chromium`. It fails if a page is wider than its window, asks for what is
-elsewhere, or reports an error, and if the search does not find a word. The images are in `build/screenshots`.
+It needs a Chromium, on Debian `apt-get install chromium`. All pages are opened in a narrow window. It fails if one is
+wider than its window, asks for what is elsewhere, reports an error, or writes to the console, and if the search does
+not find a word. The images are in `build/screenshots`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ playwright: Playwright = import_module("playwright.sync_api")
 BUILD = Path(__file__).resolve().parents[1] / "build"
 PAGES = (
     "index",
+    "recipes/refund",
     "tutorial/first-durable-session",
     "explanation/a-call",
     "explanation/comparison",
@@ -54,30 +56,50 @@ def served(folder: Path) -> Generator[str]:
         thread.join()
 
 
-def look(browser: Playwright, address: str, name: str, scheme: str, size: tuple[int, int]) -> Iterator[str]:
-    """Take a screenshot of a page, and yield what is wrong with it."""
-    width, height = size
-    where = f"{name}, {scheme}, {width} wide"
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
-    page = context.new_page()
+def watch(page: Playwright, address: str) -> list[str]:
+    """What a page asks for elsewhere, what fails on it, and what it writes to the console, from now on."""
     faults: list[str] = []
 
     def note_request(asked: Playwright) -> None:
         if not asked.url.startswith(address):
             faults.append(f"asks {asked.url}")
 
-    def note_error(error: Playwright) -> None:
-        faults.append(str(error))
-
     page.on("request", note_request)
-    page.on("pageerror", note_error)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(f"writes to the console: {message.text}"))
+    return faults
+
+
+def check(page: Playwright, address: str, name: str) -> None:
+    """Open a page of the site, and write it to the console if it is wider than its window."""
     page.goto(f"{address}{name}.html")
     page.wait_for_load_state("networkidle")
-    if page.evaluate("document.documentElement.scrollWidth") > width:
-        faults.append("is wider than its window")
+    page.evaluate("document.documentElement.scrollWidth > innerWidth && console.log('wider than its window')")
+
+
+def look(browser: Playwright, address: str, name: str, scheme: str, size: tuple[int, int]) -> Iterator[str]:
+    """Take a screenshot of a page, and yield what is wrong with it."""
+    width, height = size
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
+    page = context.new_page()
+    faults = watch(page, address)
+    check(page, address, name)
     page.screenshot(path=str(BUILD / "screenshots" / f"{name.replace('/', '-')}-{scheme}-{width}.png"))
     context.close()
-    yield from (f"{where}: {fault}" for fault in faults)
+    yield from (f"{name}, {scheme}, {width} wide: {fault}" for fault in faults)
+
+
+def open_all(browser: Playwright, address: str) -> Iterator[str]:
+    """Open all pages in a narrow window, one after the other, and yield what is wrong with them."""
+    page = browser.new_page(viewport={"width": SIZES[-1][0], "height": SIZES[-1][1]})
+    faults, site = watch(page, address), BUILD / "site"
+    for path in sorted(site.rglob("*.html")):
+        name = str(path.relative_to(site).with_suffix(""))
+        if not name.startswith("repository/"):
+            check(page, address, name)
+            yield from (f"{name}: {fault}" for fault in faults)
+            faults.clear()
+    page.close()
 
 
 def search(browser: Playwright, address: str) -> Iterator[str]:
@@ -110,6 +132,7 @@ def main() -> None:
             for size in SIZES
             for fault in look(browser, address, name, scheme, size)
         ]
+        faults += open_all(browser, address)
         faults += search(browser, address)
         browser.close()
     if faults:

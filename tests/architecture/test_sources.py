@@ -18,6 +18,7 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
+    "cli/backup.py": "one command",
     "cli/pages.py": "one command",
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",

@@ -33,14 +33,14 @@ from scripts.release_check import (
 from tests.architecture.sources import ROOT, listed, text_files
 from tests.docs.kit import comparable, read_commands, unwrapped
 from tests.docs.test_code import README, shown_below, with_code
-from tests.docs.typed_pages import DOCS, follow, typed_pages
+from tests.docs.typed_pages import DOCS, File, follow, read_steps, typed_pages
 from tests.extent import FULL
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
 from tests.providers.responses import Responses
 from tests.providers.wire import serving
 
-_INSTALLS = re.compile(r"`pip install ([a-z -]+)`")
+_INSTALLS = re.compile(r"`pip install ([a-z0-9 -]+)`")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 NEEDS = {
     "": "handrail.prompt, handrail.runtime, handrail.adapters.tool_executor, handrail.store, handrail.contrib.tools",
@@ -85,7 +85,7 @@ def test_the_links_of_the_readme_lead_into_the_repository_from_elsewhere() -> No
     assert "view-run.png" not in without
     assert "!A run" not in without
     assert re.findall(r"\]\((?!https?://)[^()\s]+\)", without) == []
-    assert with_code()[README][0].source in without
+    assert all(step.text in without for step in read_steps(README) if isinstance(step, File))
 
 
 def _python(version: str) -> str:
@@ -178,7 +178,8 @@ def test_what_the_readme_has_a_newcomer_type_works(version: str, wheel: Path, un
     else:
         assert version not in sys.version, "uv finds the Python that runs the tests"
         return
-    for line, shown in [*read_commands(README)] if FULL else [next(read_commands(README))]:
+    typed = [command for command in read_commands(README) if command[0].startswith("handrail ")]
+    for line, shown in typed if FULL else typed[:1]:
         found = run(*command, *shlex.split(line)[1:], cwd=tmp_path, **where)
         # The answer goes to standard output; what a run reports goes to standard error.
         assert found
@@ -197,16 +198,13 @@ def everything(wheel: Path, unpacked: Path, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("everything")
     programs = install(folder, sys.executable, wheel, ["all"])
     pins = ("--constraints", folder / "pins.txt")
-    wanted = {
-        name for page in with_code() for names in _INSTALLS.findall(page.read_text("utf-8")) for name in names.split()
-    }
+    texts = (page.read_text("utf-8") for page in (*with_code(), *typed_pages()))
+    wanted = {name for text in texts for names in _INSTALLS.findall(text) for name in names.split()}
     run(UV, "pip", "install", "--quiet", "--python", programs.parent, *pins, "pytest", *sorted(wanted), cwd=folder)
     return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize(
-    "page", typed_pages() if FULL else [DOCS / "tutorial" / "first-tool.md"], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", [README, *typed_pages()] if FULL else [README], ids=lambda page: page.stem)
 @pytest.mark.timeout(200)  # it may make an environment
 def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: dict[str, str], tmp_path: Path) -> None:
     """Each program and each command, unchanged; the short form types one page."""
@@ -215,7 +213,7 @@ def test_what_a_page_has_a_reader_type_works_from_wheel(page: Path, everything: 
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in with_code() if page != README] if FULL else [DOCS / "how-to" / "tune-prompts.md"],
+    with_code() if FULL else [DOCS / "how-to" / "tune-prompts.md"],
     ids=lambda page: page.stem,
 )
 @pytest.mark.timeout(200)  # it may make an environment

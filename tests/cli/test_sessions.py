@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -411,3 +412,34 @@ def test_a_server_that_does_not_answer_is_told_in_one_line(on_postgres: Command)
     assert (ran.code, ran.out) == (1, "")
     assert len(ran.err.splitlines()) == 1
     assert "secret" not in ran.err
+
+
+def test_a_backup_has_what_was_committed_before_it(
+    handrail: Command, store: Store, tmp_path: Path, wording: Wording
+) -> None:
+    """It is taken while the store is open, replaces an older one, and is a store; nothing else is left."""
+    copy = tmp_path / "copy.db"
+    with store.session("before"):
+        assert handrail("backup", str(copy)).out.replace(str(tmp_path), "/srv") == wording
+        before = copy.read_bytes()
+        with store.session("after"):
+            assert handrail("backup", str(copy), "--format", "json").code == 0
+    assert before != copy.read_bytes()
+    assert sorted(path.name for path in tmp_path.glob("copy*")) == ["copy.db"]
+    with stores.open(f"sqlite:///{copy}", read_only=True) as copied:
+        assert {row.session_id for row in copied.sessions()} == {row.session_id for row in store.sessions()}
+
+
+def test_no_backup_takes_the_place_of_its_store(handrail: Command, tmp_path: Path, wording: Wording) -> None:
+    """Nor is a copy that is not complete left under the name of one."""
+    ran = handrail("backup", str(tmp_path / "desk.db"))
+    assert (ran.code, ran.err.replace(str(tmp_path), "/srv")) == (2, wording)
+    (tmp_path / "desk.db").write_bytes((tmp_path / "desk.db").read_bytes()[:-4096])
+    assert handrail("backup", str(tmp_path / "copy.db")).code == 1
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_a_server_is_not_backed_up(on_postgres: Command, tmp_path: Path) -> None:
+    """The message names its own program."""
+    ran = on_postgres("backup", str(tmp_path / "copy.db"))
+    assert (ran.code, "pg_dump" in ran.err, [*tmp_path.iterdir()]) == (1, True, [])

@@ -26,6 +26,7 @@ from tests.docs.kit import Link, links_in, read_links, with_targets
 DOCS = ROOT / "docs"
 PYTHON = DOCS / "reference" / "python.md"
 COMMANDS = DOCS / "reference" / "command-line.md"
+RECIPES = DOCS / "recipes" / "README.md"
 FRONT = {
     ROOT / "README.md": "index.md",
     DOCS / "README.md": "pages.md",
@@ -153,11 +154,15 @@ def _rows(link: Link) -> Iterator[str]:
     elif link.target == COMMANDS:
         below = [("The options of all commands", OPTIONS)]
     elif link.target.name == "README.md":
-        below = [(each.text, site_page(each.target)) for each in read_links(link.target)]
+        below = [(each.text, site_page(each.target)) for each in _pages_below(link)]
     else:
         yield _entry(link.text, site_page(link.target))
         return
     yield _group(link.text, [_entry(link.text, site_page(link.target)), *(_entry(*each) for each in below)])
+
+
+def _pages_below(index: Link) -> list[Link]:
+    return [link for link in read_links(index.target) if link.target.parent == index.target.parent]
 
 
 def _entry(title: str, page: PurePosixPath) -> str:
@@ -206,6 +211,9 @@ def write_llms(sources: Path, site: Path) -> None:
             (link, *_), about = [*links_in(row, DOCS / "README.md")], row.strip("|").rpartition(" | ")[2].strip()
             pages.append(site_page(link.target))
             index.append(f"- [{link.text}]({pages[-1]}): {about}")
+            for recipe in _pages_below(link) if link.target == RECIPES else ():
+                pages.append(site_page(recipe.target))
+                index.append(f"- [{recipe.text}]({pages[-1]}): a recipe, to copy")
         index.append("")
     texts = [(sources / page).read_text(encoding="utf-8") for page in pages]
     for page, text in zip(pages, texts, strict=True):

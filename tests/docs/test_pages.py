@@ -26,6 +26,7 @@ _RULE = re.compile(r"\|(?: ?:?-+:? ?\|)+")
 
 DOCS = ROOT / "docs"
 DECISIONS = DOCS / "contributing" / "decisions"
+RECIPES = DOCS / "recipes"
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "examples").rglob("README.md")),
@@ -59,21 +60,22 @@ def test_every_row_of_a_table_is_in_a_table() -> None:
     assert not faults, listed(faults)
 
 
-@pytest.mark.parametrize("folder", [DOCS, DECISIONS], ids=lambda folder: str(folder.relative_to(ROOT)))
+@pytest.mark.parametrize("folder", [DOCS, DECISIONS, RECIPES], ids=lambda folder: str(folder.relative_to(ROOT)))
 def test_every_page_is_in_the_index_of_its_folder(folder: Path) -> None:
     """The index links each page, in the order of their names where they are numbered."""
     linked = [link.target for link in read_links(folder / "README.md") if link.target.is_relative_to(folder)]
     pages = [page for page in sorted(folder.rglob("*.md")) if page.name != "README.md"]
-    assert set(linked) >= {page for page in pages if folder == DECISIONS or not page.is_relative_to(DECISIONS)}
+    apart = () if folder != DOCS else (DECISIONS, RECIPES)
+    assert set(linked) >= {page for page in pages if not any(map(page.is_relative_to, apart))}
     if folder == DECISIONS:
         assert linked == pages
 
 
 def test_every_page_is_of_one_kind() -> None:
-    """A page teaches, follows a task, explains, is looked up, or is for contributors; two are for all of them."""
+    """A page teaches, follows a task, is copied, explains, is looked up, or for contributors; two are for all."""
     at_top = {page.name for page in DOCS.iterdir() if page.is_file()}
     assert at_top <= {"README.md", "glossary.md", "glossary-forbidden.toml", "ruff.toml"}
-    kinds = {"contributing", "explanation", "how-to", "reference", "tutorial"}
+    kinds = {"contributing", "explanation", "how-to", "recipes", "reference", "tutorial"}
     assert {page.name for page in DOCS.iterdir() if page.is_dir()} == kinds
 
 
@@ -110,6 +112,26 @@ def test_the_extras_of_the_readme_are_those_of_the_project() -> None:
     named = [name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall("`([^`]+)`", row)]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert sorted(named) == sorted(project["optional-dependencies"])
+
+
+def test_the_failures_of_the_readme_are_those_of_the_comparison() -> None:
+    """Four rows of that table, and each of its columns with Handrail in something else says the same."""
+    whole, few = (_rows_by_title(page) for page in (DOCS / "explanation" / "comparison.md", ROOT / "README.md"))
+    heads = few.pop("")
+    assert len(few) == 4
+    for title, cells in few.items():
+        there = dict(zip(whole[""], whole[title], strict=True))
+        with_handrail = {cell for head, cell in there.items() if head.startswith("Handrail, ")}
+        assert cells == [*(there[head] for head in heads[:-1]), *with_handrail]
+    claims = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n| claim |")[2].partition("\n\n")[0]
+    assert len(claims.splitlines()) - 2 <= 10
+
+
+def _rows_by_title(page: Path) -> dict[str, list[str]]:
+    """The rows of the table by failure of a page, and its heads under an empty title."""
+    table = re.split(r"\n\| \| (?=\w+(?: calls)? \|)", page.read_text(encoding="utf-8"))[1].partition("\n\n")[0]
+    rows = [row.strip("| ").split(" | ") for row in table.splitlines() if not row.startswith("|---")]
+    return {"": rows[0], **{row[0]: row[1:] for row in rows[1:]}}
 
 
 def test_the_commands_that_are_named_can_be_made() -> None:

@@ -14,8 +14,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from handrail.cli.application import application
 from tests.architecture.sources import ROOT, listed, python_sources
 from tests.architecture.test_names import FACES
+from tests.docs.command_options import arguments, commands
 from tests.docs.diagrams import DIAGRAMS, FOLDER, changes, drawn_changes
 from tests.docs.site import (
     DOCS,
@@ -111,7 +113,10 @@ def test_the_navigation_has_every_page() -> None:
 
 @pytest.mark.timeout(300)  # the build takes 20 seconds on a quiet machine
 def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
-    """Every public name has an anchor, and nothing is loaded from elsewhere. The short form only writes the sources."""
+    """Every public name has an anchor, the search finds names and options, and nothing is loaded from elsewhere.
+
+    The short form only writes the sources.
+    """
     if not FULL:
         write_sources(tmp_path / "docs")
         write_llms(tmp_path / "docs", tmp_path / "site")
@@ -133,6 +138,17 @@ def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     assert not faults, listed(faults)
     index = json.loads((tmp_path / "site" / "search.json").read_text(encoding="utf-8"))
     assert index["config"]["separator"] == separator()
+    assert not_found(index["items"]) == []
+
+
+def not_found(items: list[dict[str, Any]]) -> list[str]:
+    """The public names, and the options of commands, whose words stand together in no part of the search index."""
+    split = re.compile(separator()).split
+    parts = [{*split(re.sub("<[^>]+>", " ", f"{item['title']} {item['text']}"))} for item in items]
+    sought = {name for module in modules() for name in public_names(module)}
+    for _, command in commands(application(), ()):
+        sought |= {name for argument in arguments(command) for name in argument.names}
+    return sorted(name for name in sought if not any({*filter(None, split(name))} <= part for part in parts))
 
 
 @pytest.mark.parametrize("name", DIAGRAMS)

@@ -167,6 +167,7 @@ NOT_OURS = """
     value_text ANTHROPIC_API_KEY OPENAI_API_KEY ACCESS_KEY API_KEY PRIVATE_KEY access_token api_key client_secret Cache
     Card Class Color Doc Ground Level North Page ID_2 ID_3 call_0 get_webpage notes_read_file prices_read_file test_till
     read_result_2 Address CELERY_BROKER_URL activity_id start_to_close_timeout visibility_timeout
+    slack_sdk cost_limit input_tokens_limit output_tokens_limit tool_calls_limit
 """
 """Names of other libraries and programs; of the tests, and one that code composes; and those that a text makes up."""
 
@@ -331,14 +332,19 @@ def test_the_pages_have_no_known_misspelling() -> None:
     assert mistakes([*PAGES, ROOT / "CHANGELOG.md"], ROOT) == []
 
 
-MOST_WORDS = 60_200
+MOST_WORDS = 65_400
 
 
 BUDGETED = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
 _IN_DOCS = {"explanation": 2_500, "how-to": 1_200, "tutorial": 1_200, "contributing": 2_000}
-EACH = {"README.md": 960, "AGENTS.md": 600, **{f"docs/{folder}/*.md": most for folder, most in _IN_DOCS.items()}}
+EACH = {
+    "README.md": 1_400,
+    "AGENTS.md": 600,
+    "docs/explanation/is-it-for-me.md": 350,
+    **{f"docs/{folder}/*.md": most for folder, most in _IN_DOCS.items()},
+}
 """The most count_words of a page, by where it is."""
 
 
@@ -355,7 +361,7 @@ GIVEN_UP = "0065-what-is-given-up.md"
 COLUMNS = 88
 
 
-_BLOCK = re.compile(r"^```(?:python|yaml|toml|json)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(?:python|yaml|toml|json|sql|ini|dockerfile)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 _WORD = re.compile(r"\w")

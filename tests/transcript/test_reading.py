@@ -125,6 +125,10 @@ WALKS: dict[str, tuple[list[Callable[[Desk], object]], list[str]]] = {
         [restarted],
         ["user: a | b", "assistant: ", "pay open", "restarted 2", "user: c", "restarted 2"],
     ),
+    "a history that was shortened, with the run that PydanticAI adds to its messages": (
+        [lambda at: add(at, ConversationPart((A, B)), ConversationPart(({**B, "run_id": "r"}, C), restarts=True))],
+        ["user: a | b", "restarted 1", "user: c"],
+    ),
     "a history that was replaced, without them": (
         [lambda at: add(at, ConversationPart((ASKS_X,), "r1", X), ConversationPart((C,), restarts=True))],
         ["assistant: ", "pay open", "restarted 0", "user: c"],

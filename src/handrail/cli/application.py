@@ -100,6 +100,10 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
         ),
         "handrail.cli.view:view_session",
     ),
+    "backup": (
+        "Copy a store of SQLite into a file, also while programs use it.",
+        "handrail.cli.backup:back_up",
+    ),
     "proxy": (
         "Put MCP servers behind Handrail: each call of a client is validated, judged by rules, and recorded.",
         "handrail.cli.mcp:serve_proxy",

@@ -47,11 +47,15 @@ def copy_store(store: Store, folder: Path) -> Store:
         return RehearsedStore(store)
     path, copy = Path(store.url.removeprefix("sqlite:///")), folder / "store.db"
     check_size(path, path.stat().st_size)
-    # By a connection of its own, which sees what has been committed, and for which no call waits.
-    uri = f"{path.as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True)) as original, closing(sqlite3.connect(copy)) as target:
-        original.backup(target)
+    copy_database(path, copy)
     return SqliteStore(copy, durability="normal")
+
+
+def copy_database(path: Path, target: Path) -> None:
+    """Copies what has been committed to a database of SQLite, by a connection of its own, for which no call waits."""
+    uri = f"{path.as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True)) as original, closing(sqlite3.connect(target)) as copy:
+        original.backup(copy)
 
 
 def digest_session(store: Store, session_id: str) -> str:

@@ -34,7 +34,7 @@ from handrail.prompt import ToolResult
 from handrail.prompt.tool_result import load_parts
 from handrail.runtime import ToolInvoked
 from handrail.runtime.calls import Step
-from handrail.serde.json_schema import is_array
+from handrail.serde.json_schema import is_array, is_object
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import PostponedCall
@@ -388,7 +388,7 @@ class TranscriptReader:
         if part.speaker == "loop":
             return part.messages
         known_hashes = self._hashes if part.restarts else frozenset[int]()
-        with_hashes = [(hash((part.speaker, part.name, repr(message))), message) for message in part.messages]
+        with_hashes = [(hash((part.speaker, part.name, _content(message))), message) for message in part.messages]
         new = [message for digest, message in with_hashes if digest not in known_hashes]
         self._hashes.update(digest for digest, _ in with_hashes)
         return new
@@ -485,6 +485,12 @@ class TranscriptReader:
         if call.seconds is not None:
             self._is_agent.setdefault(call.tool, exists)
         return name if exists else ""
+
+
+def _content(message: object) -> str:
+    # A reply is stored as it arrives; PydanticAI adds these to it in the history of its run.
+    added = {"conversation_id", "model_id", "run_id"}
+    return repr({key: message[key] for key in message if key not in added} if is_object(message) else message)
 
 
 def _with_lease(claim: OpenCall, now: datetime) -> OpenCall:
