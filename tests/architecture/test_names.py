@@ -88,8 +88,7 @@ FACES = {
     "handrail.transaction": """CommitParticipant in_call RecordCommit Snapshotable Transaction TwoPhaseParticipant
         UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call""",
     "handrail.turns": "Ticket Turn draw_ticket find_turn own_turn",
-    "handrail.undo": """DryRunPlan UndoPlan UndoReport UndoStep UndoneCalls apply apply_plan dry_run on_abort plan
-        plan_async""",
+    "handrail.undo": """DryRunPlan UndoPlan UndoReport UndoStep UndoneCalls apply apply_plan dry_run on_abort plan""",
     "handrail.worker": "Again AgentFunction Failed Finished ResumeOptions RunOutcome RunTask Waiting resume submit",
 }
 """What each package exports: the documents, the README and programs import it from there."""

@@ -122,9 +122,11 @@ class UndoJournal(Generic[E]):
 
     def record_restore(self, snapshot: object) -> None:
         """Records that the changes of `since` have been undone: there are no changes since."""
-        own = cast("Snapshot[E]", snapshot)
-        own.before.clear()
-        own.tree = None
+        # An older snapshot keeps its images, which other programs cannot have written to.
+        newest = self._newest()
+        if newest is not None and newest is snapshot:
+            newest.before.clear()
+            newest.tree = None
 
 
 def _nothing() -> None:

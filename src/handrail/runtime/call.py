@@ -26,7 +26,7 @@ from handrail.redaction import CALL_SECRETS, CallSecrets, redacted, redacted_log
 from handrail.resources.context import CallScope
 from handrail.runtime.calls import CallObserver, CallPoint, Step, ToolInvoked, masked_record, masked_result, secrets_in
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import CallTurn, ExecutionMode
+from handrail.runtime.execution import CallTurn, ExecutionMode, ReadingForm, run_to_end
 from handrail.runtime.failures import STORE_GONE, as_sentence
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.plan import ToolPlan, find_plan
@@ -310,6 +310,16 @@ class CallState:
             session_store=recorder.store if recorder is not None and recorder.store.waits else None,
             nested_calls=self.nested_calls,
         )
+
+    async def read_by(self, form: ReadingForm, *args: object, cure: str) -> Any:  # noqa: ANN401 - whatever it returns
+        """Runs a function of the tool that may only read, within its timeout; `cure` is for one that writes."""
+        seconds = None if self.plan.time_limit is None else self.plan.time_limit()[0]
+        keywords = {"context": self.context()} if form.has_context else {}
+        ticket, outer = self.turn.ticket, self.turn.outer
+        # Never committed, because there is nothing to keep.
+        with Transaction(self.call.name, ticket=ticket, writes=False, parent=outer, call=self.ref, cure=cure):
+            reads = partial(form.function, *args, **keywords)
+            return await run_to_end(self.mode, reads, is_async=form.is_async, seconds=seconds)
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
         """The context for policies and the handler, bound to the call once that has begun; before, to its caller."""

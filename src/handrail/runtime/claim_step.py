@@ -41,12 +41,11 @@ from handrail.prompt.signature import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import CallEvent, notify_subscribers, written_arguments
-from handrail.runtime.execution import ExecutionTimeoutError
+from handrail.runtime.execution import ExecutionTimeoutError, reading_form
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, OutcomeUnknownError, describe_error
 from handrail.runtime.ledger import effects, records, replays
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.steps import reading_form, run_reading
 from handrail.serde import digest
 from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef, shown_id
@@ -86,8 +85,10 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     if run.environment.settles is not None:
         reached("before-claim")
         return await _answer_settled(run, tool, run.environment.settles)
-    if run.plan.register_undo is not None and is_decided:
-        await run.plan.register_undo(run, has_started)
+    if tool.undo is not None and is_decided and run.plan.is_stored:
+        from handrail.runtime.undo_records import register_undo  # noqa: PLC0415
+
+        await register_undo(run, tool, has_started)
     reached("before-claim")
     return await _claim(run, tool, is_decided=is_decided) if tool.claims else await run.store_deferred()
 
@@ -490,7 +491,7 @@ async def _ask_reconciler(
         why = "the parameters that it started with cannot be restored from their record"
         raise OutcomeUnknownError(f"{message} The reconciler was not asked: {why}.")
     try:
-        answer: object = await run_reading(run, tool, reading_form(reconcile), params[0], row.key, cure=_CURE)
+        answer: object = await run.read_by(reading_form(reconcile), params[0], row.key, cure=_CURE)
     except Exception as error:
         if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise

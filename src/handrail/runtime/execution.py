@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextvars import Context, ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, cast
 
 from handrail.errors import (
     DeadlineExceededError,
@@ -42,6 +42,7 @@ from handrail.errors import (
 )
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
 from handrail.prompt import Tool
+from handrail.prompt.signature import is_async, takes_context
 from handrail.redaction import redacted_logger
 from handrail.transaction import Transaction, UnitStore, current
 from handrail.transaction.commit import Apply, apply_detached
@@ -478,3 +479,16 @@ async def _wait(mode: ExecutionMode, waiter: Future[None] | None, deadline: Dead
             await mode.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None
+
+
+class ReadingForm(NamedTuple):
+    """A function of a tool that may only read, and how it is called."""
+
+    function: Callable[..., Any]
+    has_context: bool
+    is_async: bool
+
+
+def reading_form(function: Callable[..., Any]) -> ReadingForm:
+    """The form of a function."""
+    return ReadingForm(function, takes_context(function), is_async(function))

@@ -1,12 +1,11 @@
 """What the calls of one tool need, worked out once for a rendering of the prompt.
 
-A plan is made with the first call of a tool, and is kept by the environment of the run until the prompt is rendered in
-another way. What a tool does not need costs its calls nothing.
+A plan is made with the first call of a tool, and kept until the prompt changes. What it does not need costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ from handrail.runtime.ledger.records import recorded_arguments
 
 if TYPE_CHECKING:
     from handrail.prompt import ToolPolicy
-    from handrail.serde import Masking
+    from handrail.runtime.execution import ReadingForm
+    from handrail.serde import Codec, Masking
     from handrail.taint import TaintIndex
     from handrail.transaction import Snapshotable
 
@@ -33,10 +33,9 @@ class ToolPlan:
         dump: the record of the arguments of a call, from the call and its parameters, without secrets.
         policies: its policies, in order; those of the prompt, if no section brings it; last the guard of the run.
         claims: its calls claim an effect, as those of external tools and with an idempotency key; or register an undo.
-        register_undo: registers how a call is undone, before its effect, in a store; `None` without `undo`.
         time_limit: the seconds that its handler has now, and if the deadline sets them; `None` if nothing does.
-        masking: which arguments are secret; `None` if none is.
-        result_masking: the same of the value of a result.
+        capture: how the `capture` of the tool is called, and the codec of what it returns; `None` at first.
+        masking, result_masking: which arguments, and parts of the value of a result, are secret; `None` if none is.
         taints: where it is recorded that the tool returns the content of third parties; `None` if it does not. Loaded
             with the plan: a handler may fail because no file can be opened any more.
         most_characters: how long the text of a message may be; the parts of a longer one are cut with it.
@@ -49,9 +48,9 @@ class ToolPlan:
     dump: Callable[..., bytes]
     policies: tuple[ToolPolicy, ...] = ()
     claims: bool = False
-    register_undo: Callable[..., Awaitable[None]] | None = None
     is_async: bool = False
     time_limit: Callable[[], tuple[float | None, bool]] | None = None
+    capture: tuple[ReadingForm, Codec[Any]] | None = None
     masking: Masking | None = None
     result_masking: Masking | None = None
     taints: TaintIndex | None = None
@@ -77,11 +76,7 @@ class ToolPlan:
         policies = self.prompt.policies.get(tool.name, self.prompt.prompt_policies)
         self.policies = policies if environment.guard is None else (*policies, environment.guard)
         self.is_async, self.most_characters = tool.is_async, tool.max_result_chars
-        self.claims = tool.claims
-        if tool.undo is not None and self.is_stored:
-            from handrail.runtime.undo_records import undo_registrar  # noqa: PLC0415
-
-            self.claims, self.register_undo = True, undo_registrar(tool)
+        self.claims = tool.claims or (tool.undo is not None and self.is_stored)
         if tool.timeout is not None or environment.deadline is not None:
             from handrail.limits import time_limit  # noqa: PLC0415
 

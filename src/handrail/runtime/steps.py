@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Never, cast
+from typing import TYPE_CHECKING, Any, Never, cast
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -24,7 +24,6 @@ from handrail.errors import (
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.tool_result import BinaryPart, TextPart
 from handrail.redaction import MASK, current_redaction, redacted_logger
 from handrail.runtime.call import CallState, announce_alone
@@ -38,7 +37,13 @@ from handrail.runtime.calls import (
     reused_id,
     written_arguments,
 )
-from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, is_cancellation, run_to_end
+from handrail.runtime.execution import (
+    ExecutionTimeoutError,
+    await_result,
+    drop_unawaited,
+    is_cancellation,
+    run_to_end,
+)
 from handrail.runtime.failures import (
     SECRETS_GONE,
     CallRefusedError,
@@ -244,30 +249,6 @@ def _check_result(tool: Tool[Any, Any], result: object, *, is_stored: bool) -> T
         drop_unawaited(result.value)
         raise _invalid_result(tool, fault)
     return result
-
-
-class ReadingForm(NamedTuple):
-    """A function of a tool that may only read, and how it is called."""
-
-    function: Callable[..., Any]
-    has_context: bool
-    is_async: bool
-
-
-def reading_form(function: Callable[..., Any]) -> ReadingForm:
-    """The form of a function."""
-    return ReadingForm(function, takes_context(function), is_async(function))
-
-
-async def run_reading(run: CallState, tool: Tool[Any, Any], form: ReadingForm, *args: object, cure: str) -> Any:  # noqa: ANN401 - whatever it returns
-    """Runs a function of a tool that may only read, within the timeout of the tool; `cure` is for one that writes."""
-    seconds = None if run.plan.time_limit is None else run.plan.time_limit()[0]
-    keywords = {"context": run.context()} if form.has_context else {}
-    ticket, outer = run.turn.ticket, run.turn.outer
-    # Never committed, because there is nothing to keep.
-    with Transaction(tool.name, ticket=ticket, writes=False, parent=outer, call=run.ref, cure=cure):
-        reads = partial(form.function, *args, **keywords)
-        return await run_to_end(run.mode, reads, is_async=form.is_async, seconds=seconds)
 
 
 async def _run_bounded(

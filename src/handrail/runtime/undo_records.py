@@ -18,12 +18,12 @@ from typing import Any, ClassVar, cast
 from handrail.errors import RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool
+from handrail.prompt.signature import AnyCallable
 from handrail.prompt.undo import captured_codec
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
+from handrail.runtime.execution import reading_form
 from handrail.runtime.failures import CallRefusedError, describe_error
-from handrail.runtime.steps import ReadingForm, reading_form, run_reading
-from handrail.serde import Codec
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef
 
@@ -61,43 +61,31 @@ def registrations(session: Session) -> dict[CallRef, UndoRegistration]:
     return index
 
 
-def undo_registrar(tool: Tool[Any, Any]) -> Callable[..., Awaitable[None]]:
-    """What registers the calls of a tool with `undo`: its `capture` is looked at once.
+async def register_undo(
+    run: CallState, tool: Tool[Any, Any], has_started: Callable[[CallState, Tool[Any, Any]], Awaitable[bool]]
+) -> None:
+    """Registers a call of a tool with `undo`, which goes into the unit that claims its effect, unless it `has_started`.
 
-    It takes a call, and what says whether an earlier attempt has started its effect. The registration goes into the
-    unit that claims the effect.
-
-    Raises, when it is called:
+    Raises:
         CallRefusedError: `capture` failed, so the call could not be undone. It has not run.
         DeveloperMistake: `capture` requested an unbound resource.
     """
-    if (capture := tool.capture) is None:
-        return partial(_register, tool, _capture_nothing)
-    return partial(_register, tool, partial(_capture, tool, reading_form(capture), captured_codec(capture)))
-
-
-async def _register(
-    tool: Tool[Any, Any],
-    capture: Callable[[CallState], Awaitable[str]],
-    run: CallState,
-    has_started: Callable[[CallState, Tool[Any, Any]], Awaitable[bool]],
-) -> None:
     session, ref = run.environment.session, run.ref.storable
     index = await run.mode.write_to(session.store, partial(registrations, session))
     if ref in index and await has_started(run, tool):
         return
-    item = UndoRegistration(*ref, tool.name, await capture(run))
+    before = "null" if tool.capture is None else await _capture(run, tool, tool.capture)
+    item = UndoRegistration(*ref, tool.name, before)
     session[UndoRegistration].log(item, write="deferred")
     index[ref] = item
 
 
-async def _capture_nothing(_: CallState) -> str:
-    return "null"
-
-
-async def _capture(tool: Tool[Any, Any], form: ReadingForm, codec: Codec[Any], run: CallState) -> str:
+async def _capture(run: CallState, tool: Tool[Any, Any], capture: AnyCallable) -> str:
+    if run.plan.capture is None:
+        run.plan.capture = reading_form(capture), captured_codec(capture)
+    form, codec = run.plan.capture
     try:
-        return codec.dump_json(await run_reading(run, tool, form, run.params, cure=_CURE)).decode()
+        return codec.dump_json(await run.read_by(form, run.params, cure=_CURE)).decode()
     except Exception as error:
         if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise

@@ -13,7 +13,6 @@ import sqlite3
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 MOST_COPIED_BYTES: Final = 1_000_000_000
 """How large a database of SQLite, or the files of a folder, may be of which a dry run works on a copy."""
-
-_NOW: Final = timedelta(0)
 
 
 def copy_store(store: Store, folder: Path) -> Store:
@@ -56,17 +53,6 @@ def copy_database(path: Path, target: Path) -> None:
     uri = f"{path.as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True)) as original, closing(sqlite3.connect(target)) as copy:
         original.backup(copy)
-
-
-def digest_session(store: Store, session_id: str) -> str:
-    """A digest of all that is stored of a session: entries, tags, answers of people, and the effects below it."""
-    row, whole = store.find(session_id), sha256()
-    if row is not None and row.head:
-        for entry in store.entries(session_id, until=row.head):
-            whole.update(repr(entry).encode())
-        effects = sorted(repr((*effect[:4], effect.status, effect.fence)) for effect in store.effects_below(session_id))
-        whole.update(repr((sorted(row.tags.items()), store.answers(session_id), effects)).encode())
-    return whole.hexdigest()
 
 
 def check_size(path: Path, size: int) -> None:
@@ -166,11 +152,10 @@ class RehearsedStore(MemoryStore):
             self._database.close()
 
     def _copy_session(self, row: SessionRow) -> None:
-        original = self._original
         super().create(row)
-        lock = super().acquire(row.session_id, wait=_NOW)
-        entries = tuple(original.entries(row.session_id, until=row.head))
-        checkpoint = original.checkpoint(row.session_id, until=row.head)
+        lock = super().acquire(row.session_id, wait=timedelta(0))
+        entries = tuple(self._original.entries(row.session_id, until=row.head))
+        checkpoint = self._original.checkpoint(row.session_id, until=row.head)
         super().apply(UnitOfWork((SessionAppend(lock, 0, entries, checkpoint),)))
         self.release(lock)
         self.effects_below(row.session_id)

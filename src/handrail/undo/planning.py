@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from handrail.adapters.loop import check_one_store
 from handrail.adapters.settlement import SETTLED
@@ -116,9 +116,7 @@ def _check(session: Session, executors: tuple[ToolExecutor, ...]) -> tuple[Envir
         )
     if current() is not None:
         raise SessionUseError("calls are undone between calls, not by one")
-    if not executors:
-        check_argument("undo.plan", "executors", None, ToolExecutor, "a ToolExecutor of the session, or several")
-    for executor in executors:
+    for executor in executors or cast("tuple[ToolExecutor, ...]", (None,)):
         check_argument("undo.plan", "executors", executor, ToolExecutor, "a ToolExecutor of the session, or several")
         if executor.environment.session is not session.unbound:
             raise SessionUseError(f"undo.plan: an executor has another session than {session.session_id!r}")

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -33,7 +34,7 @@ from handrail.runtime.environment import RUN_GUARD
 from handrail.runtime.execution import ASYNC
 from handrail.session import Session
 from handrail.store import Store
-from handrail.store.rehearsal import copy_store, digest_session
+from handrail.store.rehearsal import copy_store
 from handrail.undo.guards import FOLDER_VERSION, ExecutionGuard, RehearsalGuard
 from handrail.undo.plan_file import DryRunPlan, changed_names
 
@@ -155,3 +156,14 @@ def run_versions(function: AgentFunction, store: Store, session_id: str) -> dict
     own: Callable[[], Mapping[str, str]] | None = getattr(function, "versions", None)
     code = {"code": digest_module(function)} if own is None else own()
     return {**names, "session": digest_session(store, session_id), **code}
+
+
+def digest_session(store: Store, session_id: str) -> str:
+    """A digest of all that is stored of a session: entries, tags, answers of people, and the effects below it."""
+    row, whole = store.find(session_id), sha256()
+    if row is not None and row.head:
+        for entry in store.entries(session_id, until=row.head):
+            whole.update(repr(entry).encode())
+        effects = sorted(repr((*effect[:4], effect.status, effect.fence)) for effect in store.effects_below(session_id))
+        whole.update(repr((sorted(row.tags.items()), store.answers(session_id), effects)).encode())
+    return whole.hexdigest()

@@ -279,7 +279,7 @@ async def test_calls_of_a_server_are_undone_by_its_other_tools(tmp_path: Path) -
             await client.call_tool("pay", {"order": "a"})
             await client.call_tool("refund", {"order": "a"})
             await client.call_tool("pay", {"order": "b"})
-            plan = await undo.plan_async(session, executors=proxy.executor)
+            plan = undo.plan(session, executors=proxy.executor)
             assert [f"{step.tool}: {step.outcome}" for step in plan.steps] == [
                 "pay: compensated",
                 "refund: compensated",
@@ -299,7 +299,7 @@ async def test_undo_without_what_it_needs_has_not_happened(tmp_path: Path, wordi
     with handrail.store.open(f"sqlite:///{tmp_path}/calls.db") as store, store.session("one") as session:
         async with proxied(bank_process(bank.payments), settings=settings, session=session) as (client, proxy):
             await client.call_tool("pay", {"order": "a"})
-            report = await undo.apply(await undo.plan_async(session, executors=proxy.executor))
+            report = await undo.apply(undo.plan(session, executors=proxy.executor))
     assert report.failed is not None
     assert report.failed[1].content == wording
     assert len(bank.paid()) == 1
@@ -318,9 +318,9 @@ async def test_undo_whose_answer_is_lost_is_asked_about_by_its_key(tmp_path: Pat
     with handrail.store.open(f"sqlite:///{tmp_path}/calls.db") as store, store.session("one") as session:
         async with proxied(bank_process(bank.payments), settings=settings, session=session) as (client, proxy):
             await client.call_tool("pay", {"order": "a"})
-            report = await undo.apply(await undo.plan_async(session, executors=proxy.executor))
+            report = await undo.apply(undo.plan(session, executors=proxy.executor))
             assert report.failed is not None
-            (step,) = (await undo.plan_async(session, executors=proxy.executor)).steps
+            (step,) = (undo.plan(session, executors=proxy.executor)).steps
     assert step.outcome == "compensated"
 
 

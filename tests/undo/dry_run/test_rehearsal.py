@@ -297,3 +297,49 @@ def test_kill_leaves_a_temporary_folder(tmp_path: Path) -> None:
     assert (tmp_path / "work" / "a.txt").read_text(encoding="utf-8") == "old"
     with stores.open(url) as store:
         assert store.find("s") is None
+
+
+def apply_and_die(folder: str, url: str) -> None:
+    """Dies by itself in the second call of a plan."""
+
+    def act(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        if params.text == "two" and context.session.session_id == "s" and Path(folder, "armed").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        with Path(folder, "done").open("a", encoding="utf-8") as file:
+            file.write(f"{params.text};")
+        return ToolResult.ok(params)
+
+    acting = tool("act", act, effect="external", preview=ToolResult.ok)
+    desk = calling(acting, calls=[("act", "one"), ("act", "two")])
+    path = Path(folder, "plan.json")
+    with stores.open(url) as store:
+        if not path.exists():
+            asyncio.run(dry_run(desk, "Act.", store=store, session="s")).save(path)
+            return
+        if Path(folder, "armed").exists():
+            asyncio.run(apply_plan(DryRunPlan.load(path), desk, store=store))
+        with pytest.raises(PlanRefusedError):
+            asyncio.run(apply_plan(DryRunPlan.load(path), desk, store=store))
+        # As `handrail run --session` does, without a plan.
+        loop = executor(acting, session=store.session("s"))
+        loop.execute(call("act", "one", id="c0"), reply="r0")
+
+
+def run_apart(folder: Path, url: str) -> int | None:
+    """Runs it in a process of its own, and returns the exit code."""
+    process = multiprocessing.get_context("spawn").Process(target=apply_and_die, args=(str(folder), url))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_kill_while_a_plan_is_applied_leaves_what_is_done(tmp_path: Path) -> None:
+    """The plan is refused from then on; the run continues without it, and nothing is done twice."""
+    url = f"sqlite:///{tmp_path / 'desk.db'}"
+    assert run_apart(tmp_path, url) == 0
+    assert not (tmp_path / "done").exists()
+    (tmp_path / "armed").touch()
+    assert run_apart(tmp_path, url) == -signal.SIGKILL
+    (tmp_path / "armed").unlink()
+    assert run_apart(tmp_path, url) == 0
+    assert (tmp_path / "done").read_text(encoding="utf-8") == "one;"

@@ -3,5 +3,5 @@
 - `repository`: snapshots of a tree, and the plan that restores one.
 - `differences`: what two trees differ in, and how that is taken back in a third.
 - `tree`: the state of a tree as git trees, without what git ignores, and changes to it.
-- `git`: the git command as an object store, isolated from all configuration.
+- `objects`: the files in which contents and folders are stored, each under its digest.
 """
