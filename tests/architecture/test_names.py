@@ -49,6 +49,7 @@ FACES = {
         InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError LoopBlockedError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
         PathNotFoundError PlanDeviatedError PlanRefusedError PosixRequiredError ProjectError
+        ReplayEndedError
         PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         RecordingError ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
         RootMissingError RunAbortedError SandboxError SchemaError ScriptError SecondStoreError SessionBusyError
@@ -67,6 +68,7 @@ FACES = {
         ReadBeforeWritePolicy RenderedPrompt Section SequentialDependencyPolicy StaticFeedback TextPart Tool ToolContext
         ToolExample ToolHandler ToolPolicy ToolResult ToolsSection Undo
         VisibilityExpansionRequired template_texts tool""",
+    "handrail.replay": "Difference Recording Replay replay",
     "handrail.resources": """Binding CallScope CircularResourceError Copied DuplicateBindingError ProviderError Resolver
         Resource ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable UnboundResourceError
         WrongResourceError""",
@@ -81,8 +83,8 @@ FACES = {
         SqliteStore Store WatchCallback open""",
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
-    "handrail.testing": """Call Crashed Expect FakeClock Completed Outcome Reply Script ScriptedModel assert_undoes
-        crash_at play play_async run_to_crash run_tool run_tool_async""",
+    "handrail.testing": """Call Crashed Expect FakeClock Completed Outcome Reply Script ScriptedModel
+        assert_replays assert_undoes crash_at play play_async run_to_crash run_tool run_tool_async""",
     "handrail.transcript": """ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem
         TranscriptMessage TranscriptReader""",
     "handrail.transaction": """CommitParticipant in_call RecordCommit Snapshotable Transaction TwoPhaseParticipant

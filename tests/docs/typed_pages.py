@@ -44,6 +44,7 @@ _NEEDED = {
     "sessions": ("handrail.cli.sessions.show", "handrail.store.sqlite"),
     "check": ("handrail.agents",),
     "undo": ("handrail.cli.undo", "handrail.store.sqlite"),
+    "replay": ("handrail.cli.replay", "handrail.store.sqlite"),
     "worker": ("handrail.agents", "handrail.cli.worker", "handrail.store.sqlite"),
     "run": ("handrail.agents",),
     "proxy": ("handrail.adapters.mcp.proxy", "handrail.adapters.mcp.settings", "handrail.store.sqlite"),

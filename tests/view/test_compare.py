@@ -15,6 +15,7 @@ from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.view import compare
 from handrail.view.compare import ComparedRow, Comparison, compare_sessions
+from handrail.view.export import export_comparison
 from handrail.view.run_page import CallView
 from tests.kit import Note, echo, executor, tool
 from tests.store.kit import stored
@@ -126,6 +127,17 @@ def test_fork_begins_with_what_it_was_forked_from(tmp_path: Path) -> None:
         comparison = compare_sessions(store, stored(store, "s"), stored(store, "fork"))
     assert comparison.common == 4
     assert [words(row) for row in comparison.rows] == [("mine", "other"), ("pay 2", "pay 1")]
+
+
+def test_comparison_is_a_page_that_needs_nothing_else() -> None:
+    """As a replay writes it: both sides, and no link to another page."""
+    store = MemoryStore(clock=FakeClock())
+    for name, turns in (("left", BEGIN), ("right", (*BEGIN, ("three", "pay", "C")))):
+        with Session.open(store, name) as session:
+            run(session, turns)
+    page = export_comparison(store, stored(store, "left"), stored(store, "right"))
+    assert all(text in page for text in ("left", "right", "three", "only here"))
+    assert not any(text in page for text in ("<form class", "<a href", "<nav", "/static/"))
 
 
 def test_no_more_than_a_bound_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

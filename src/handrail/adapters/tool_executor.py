@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from weakref import ref
 
 from handrail import runtime
 from handrail.adapters.loop import (
@@ -25,6 +26,7 @@ from handrail.adapters.loop import (
     run_here,
     run_in_order,
     session_ledger,
+    tool_description,
 )
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed
@@ -72,7 +74,7 @@ class ToolExecutor:
         environment: what all calls of the run share.
     """
 
-    __slots__ = ("environment",)
+    __slots__ = ("__weakref__", "_digested", "environment")
 
     def __init__(  # noqa: PLR0913 - everything that the calls of a run share
         self,
@@ -145,9 +147,16 @@ class ToolExecutor:
             from handrail.prompt.policy import check_approver  # noqa: PLC0415
 
             check_approver("ToolExecutor", approver)
+        self._digested: tuple[tuple[object, ...], Mapping[str, str]] = (), {}
+        self._check_tools()
+
+    def _check_tools(self) -> None:
+        prompt, session = self.environment.prompt, self.environment.session
         for tool, _ in prompt.template.placed_tools():  # also those of closed sections
             session.call_masking.add(tool.name, tool.masking)
             check_tool(tool, self.environment)
+        if session.store is not None:
+            session.conversation.digest_request = partial(_digest_request, ref(self))
         prompt_now = self.environment.rendered_prompt
         offered = {tool.name for tool in prompt_now.tools}.union(*(section.tools for section in prompt_now.sections))
         check_bound(prompt.template, offered, self.environment.resources)
@@ -170,6 +179,18 @@ class ToolExecutor:
     def text(self) -> str:
         """The text of the prompt for the next request. It changes when a section is opened or closed."""
         return self.environment.rendered_prompt.text
+
+    def request_digests(self) -> Mapping[str, str]:
+        """Digests of the text and of each tool that the next request has to send, by their names; for replays."""
+        from handrail.session.conversation import digest_request  # noqa: PLC0415
+
+        tools, prompt = self.tools, self.environment.rendered_prompt
+        if self._digested[0] != (prompt, *tools):
+            plain = [
+                {"name": one.name, "text": tool_description(one), "schema": one.parameters_schema} for one in tools
+            ]
+            self._digested = (prompt, *tools), digest_request({"prompt": prompt.text, "tools": plain})
+        return self._digested[1]
 
     def __enter__(self) -> Self:
         """Enters the resources of the prompt."""
@@ -353,6 +374,11 @@ class ToolExecutor:
             return tuple(calls), reply
         conversation = self.environment.session.conversation
         return conversation.calls, conversation.reply if reply is None else reply
+
+
+def _digest_request(executor: ref[ToolExecutor]) -> Mapping[str, str] | None:
+    present = executor()
+    return None if present is None else present.request_digests()
 
 
 def _message(call: ToolCall, outcome: LoopOutcome) -> ToolMessage:

@@ -42,6 +42,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.runtime.guard import RunGuard
 from handrail.serde import canonical_json, digest, dump
 from handrail.serde.secrets import holds_mask
+from handrail.session.open_calls import describe_answer
 from handrail.waiting import asynchronous_entry, loop_is_running, run_on_new_loop
 
 T = TypeVar("T")
@@ -279,8 +280,9 @@ class AgentTask:
 
 def _guarded(options: RunOptions, guard: RunGuard) -> RunOptions:
     def ask(call: GatedCall) -> Answer:
-        guard.note_questions(call.session_id, call.ref, call.asks or ("the approval rules ask",))
-        return Answer("yes")  # the plan as a whole is asked about
+        answer = guard.note_questions(call.session_id, call.ref, call.asks or ("the approval rules ask",))
+        reason = answer.reason.removeprefix(describe_answer(answer.approved, "")).removeprefix(": ")
+        return Answer("yes" if answer.approved else "no", reason=reason)
 
     return replace(options, asker=ask, stream=False)
 

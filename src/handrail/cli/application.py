@@ -44,11 +44,12 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
         "handrail.cli.agents:new_agent",
     ),
     "sessions": (
-        "List, show, fork and delete the sessions of a store.",
+        "List, show, fork, export and delete the sessions of a store.",
         {
             "list": "handrail.cli.sessions.listing:list_sessions",
             "show": "handrail.cli.sessions.show:show_session",
             "fork": "handrail.cli.sessions.show:fork_session",
+            "export": "handrail.cli.replay:export_session",
             "delete": "handrail.cli.sessions.removal:delete_sessions",
             "prune": "handrail.cli.sessions.removal:prune_sessions",
         },
@@ -74,6 +75,10 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     "undo": (
         "Undo the calls of a session: what they changed is restored, and what they did outside is compensated.",
         "handrail.cli.undo:undo_calls",
+    ),
+    "replay": (
+        "Run a recorded session again on copies, and compare each call: exit code 1 if something differs.",
+        "handrail.cli.replay:replay_session",
     ),
     "worker": (
         "Carry out the runs that are submitted, and those of workers that have died.",

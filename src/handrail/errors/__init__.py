@@ -29,7 +29,7 @@
     └── RunAbortedError             caller of the run: PromptEvaluationError (IncompleteReplyError RecordingError
                                     ModelUnreachableError RollbackError) CommitInDoubtError DeadlineExceededError
                                     BudgetExceededError VisibilityExpansionRequired DryRunEndedError PlanRefusedError
-                                    PlanDeviatedError
+                                    PlanDeviatedError ReplayEndedError
 
 An error for the developer is raised where a thing is declared; in the body of a handler, it fails the call as any other
 exception does. A `DeveloperMistake` reaches the developer from inside a call, too: see `handrail.runtime.failures`.

@@ -261,6 +261,10 @@ class PlanRefusedError(RunAbortedError):
     changes: Sequence[str] = ()
 
 
+class ReplayEndedError(RunAbortedError):
+    """A replay has ended with its first difference, or with what the record does not have."""
+
+
 class PlanDeviatedError(RunAbortedError):
     """A run that executes a plan deviates from it, and was stopped before the next call; `diff` shows how, if it can.
 

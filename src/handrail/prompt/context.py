@@ -6,9 +6,10 @@ context has the prompt and the rendered prompt as protocols.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -68,6 +69,7 @@ class RunScope:
         clock: the source of the time.
         on_progress: called with what `context.progress` reports, in any thread.
         watch: wraps the database that a call uses; `None` for the database as it is.
+        times: the times that a call gets again in a replay; `None` for the present ones.
     """
 
     prompt: PromptView
@@ -80,6 +82,7 @@ class RunScope:
     clock: Clock = SYSTEM_CLOCK
     on_progress: Callable[[CallRef, float, float | None, str | None], object] | None = None
     watch: Callable[[DatabaseConnection, CallRef], DatabaseConnection] | None = None
+    times: Callable[[CallRef], Sequence[datetime]] | None = None
 
     @property
     def rendered_prompt(self) -> RenderedView | None:
@@ -99,6 +102,7 @@ class ToolContext:
         "_fence",
         "_idempotency_key",
         "_resources",
+        "_times",
         "_transaction",
     )
 
@@ -111,6 +115,7 @@ class ToolContext:
         fence: int | None = None,
         beat_claim: Callable[[], object] | None = None,
         transaction: Transaction | None = None,
+        times: list[datetime] | None = None,
     ) -> None:
         self._environment = environment
         self._resources = resources
@@ -119,6 +124,7 @@ class ToolContext:
         self._fence = fence
         self._beat_claim = beat_claim
         self._transaction = transaction
+        self._times = times
         # Made when they are first asked for: a call that asks for no view pays nothing for it.
         self._bound_resources: CallScope | None = None
         self._bound_session: Session | None = None
@@ -250,8 +256,11 @@ class ToolContext:
 
     @property
     def clock(self) -> Clock:
-        """The source of the time."""
-        return self._environment.clock
+        """The source of the time. What it says to a call of a stored session is recorded, for a replay."""
+        scope = self._environment
+        if self._times is None:
+            return scope.clock
+        return _CallClock(scope.clock, self._times, () if scope.times is None else scope.times(self._call))
 
     @property
     def filesystem(self) -> Filesystem | None:
@@ -304,6 +313,22 @@ def resource_for_call(resource: object, call: Transaction) -> object:
     from handrail.session.views import bound_session  # noqa: PLC0415
 
     return bound_session(resource, call)
+
+
+class _CallClock(NamedTuple):
+    # A clock whose times are noted; of a replay the recorded ones come first.
+
+    clock: Clock
+    times: list[datetime]
+    earlier: Sequence[datetime]
+
+    def now(self) -> datetime:
+        place = len(self.times)
+        self.times.append(self.earlier[place] if place < len(self.earlier) else self.clock.now())
+        return self.times[place]
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
 
 
 class _NoPrompt(NamedTuple):

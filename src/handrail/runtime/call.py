@@ -60,10 +60,8 @@ class CallState:
         claim_conditions: the locks that must be valid for the claim to be granted.
         claim: the right to run the handler, once the transaction has begun.
         committed_event: the event that records the call, if it was committed together with it.
-        has_identity: the session recognizes a repeat of the call. Calls without a reply are recognized only in a stored
-            session; nested calls never are, because their parent may have been rolled back.
-        is_final: a repeat of the call is answered from the record, unless the claim is unsettled; see
-            `ToolInvoked.final`.
+        has_identity: the session recognizes a repeat: without a reply only a stored one does, and of nested calls none.
+        is_final: a repeat is answered from the record, unless the claim is unsettled; see `ToolInvoked.final`.
         opening: which sections of the prompt the call opens, written in one unit with its record.
         refusal: what the handler raised to fail the call.
         open_question: what an approver was asked and has not answered.
@@ -71,7 +69,7 @@ class CallState:
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
         failure: the type of the exception that `refused_at` has let through; `None` for a failed result of the handler.
         observer: observes the call, for traces and metrics; `None` if nothing does.
-        changes, decisions, undo, turn_seconds, approval_seconds: as of `ToolInvoked`.
+        changes, decisions, undo, times, turn_seconds, approval_seconds: as of `ToolInvoked`.
     """
 
     params: Any = None
@@ -110,6 +108,7 @@ class CallState:
         self.reply_end: object = environment.reply_ends.get(reply)
         self.ref: CallRef = CallRef(reply, call.id)
         self.nested_calls: NestedCalls = {}
+        self.times: list[Any] | None = [] if plan.is_stored else None
         self.resources: CallScope = plan.open_scope()
         self.turn: CallTurn = CallTurn(plan.tool, environment.session)
         outer = self.turn.outer
@@ -323,8 +322,8 @@ class CallState:
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
         """The context for policies and the handler, bound to the call once that has begun; before, to its caller."""
-        key = None if claim.effect is None else claim.effect.key
-        return ToolContext(self.environment, self.resources, self.ref, key, claim.fence, claim.renew, current())
+        effect, own = claim.effect, (self.environment, self.resources, self.ref)
+        return ToolContext(*own, effect and effect.key, claim.fence, claim.renew, current(), self.times)
 
     async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
         """Step COMMIT: closes the resources of the call, and commits what was written, with its effect and its record.
@@ -423,6 +422,7 @@ class CallState:
             None if self.observer is None else self.observer.trace,
             self.decisions,
             self.undo,
+            tuple(self.times or ()) or None,
         )
 
     def fail_in_handler(self, result: ToolResult[Any]) -> ToolResult[Any]:

@@ -13,7 +13,7 @@ arguments of a function are loaded as decoded JSON, and `Tool.parse` reads them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import datetime
@@ -185,6 +185,14 @@ class _Column(NamedTuple):
     read: Callable[[Any], Any] | None = None
 
 
+def _times_json(times: Iterable[datetime]) -> list[str]:
+    return [time.isoformat() for time in times]
+
+
+def _load_times(texts: Iterable[str]) -> tuple[datetime, ...]:
+    return tuple(map(datetime.fromisoformat, texts))
+
+
 _COLUMNS = (
     _Column("id", "call.id"),
     _Column("name", "call.name"),
@@ -213,6 +221,7 @@ _COLUMNS = (
     _Column("trace", "trace"),
     _Column("decisions", "decisions", read=tuple),
     _Column("undo", "undo", read=tuple),
+    _Column("times", "times", _times_json, _load_times),
 )
 _IN_EACH = ("id", "name", "message", "success", "session_id", "at", "final")
 _VALUES = attrgetter(*(column.path for column in _COLUMNS))
@@ -287,6 +296,7 @@ class ToolInvoked:
         decisions: for people, what policies have asked about it, and the answer; `None` if nothing was asked.
         undo: the ids under which participants keep what an undo of the call needs, and `-` and a name for each that
             keeps nothing; `None` if no participant but the session has changed, and in a session that is not stored.
+        times: what the clock of its context has said, in order; `None` if it was not asked, and as for `undo`.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -312,6 +322,7 @@ class ToolInvoked:
     trace: str | None = field(default=None, compare=False, repr=False)
     decisions: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
     undo: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
+    times: tuple[datetime, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def ref(self) -> CallRef:

@@ -6,7 +6,8 @@ pays nothing for it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -15,7 +16,7 @@ from handrail.session import Session
 from handrail.session.calls import CallRef
 
 if TYPE_CHECKING:
-    from handrail.prompt import ApprovalRequest
+    from handrail.prompt import Approval, ApprovalRequest
     from handrail.session import DatabaseConnection
 
 AskModel: TypeAlias = Callable[[], Awaitable[Any]]
@@ -39,16 +40,20 @@ class RunGuard(ToolPolicy, Protocol):
         """The tool that runs in the place of one, under the same name."""
         ...
 
-    def approve(self, request: ApprovalRequest) -> bool:
+    def approve(self, request: ApprovalRequest) -> Approval:
         """Answers a question of a policy, in the place of the approver of the run."""
         ...
 
-    def note_questions(self, session_id: str, call: CallRef, questions: Iterable[str]) -> None:
-        """Records questions about a call that are answered with yes, before it begins or then."""
+    def note_questions(self, session_id: str, call: CallRef, questions: Iterable[str]) -> Approval:
+        """Answers questions about a call, before it begins or then."""
         ...
 
     def watch(self, session: Session, connection: DatabaseConnection, call: CallRef) -> DatabaseConnection:
         """The database for a call of a session."""
+        ...
+
+    def times(self, session_id: str, call: CallRef) -> Sequence[datetime]:
+        """The times that the clock of a call says, in order; after these, the present ones."""
         ...
 
     def workplace(self, folder: Path) -> Workplace:

@@ -32,9 +32,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
@@ -46,6 +46,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DumpError, InvalidArgumentError, SessionError, SessionUseError
 from handrail.errors.developer import check_argument
 from handrail.redaction import Redaction, current_redaction
+from handrail.serde import digest
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.session.calls import CallMasking, CallRecords, CallRef, OpenCall, ToolCall, checked_reply, distinct_id
@@ -54,11 +55,17 @@ from handrail.session.reducers import Slice
 from handrail.session.slices import SlicePolicy
 from handrail.waiting import asynchronous
 
+CALL_IDS: Final = ("tool_call_id", "call_id", "tool_use_id")
+"""What PydanticAI and providers call the id of a call in its answer."""
+
 Speaker = Literal["loop", "agent", "prompt"]
 """Whose conversation it is: that of the program's own loop, of an agent, or of a prompt that is evaluated."""
 
 REPLY_KEY = "handrail_reply"
 """The key in the metadata of a PydanticAI response under which its name is stored."""
+
+RECORDED_REPLY = "handrail_recorded_reply"
+"""The same in a reply that a replay gives again, for the name that it has in the record."""
 
 
 @stored_as("handrail.requested_call")
@@ -89,6 +96,9 @@ class ConversationPart:
     restarts: bool = False  # whether they begin another conversation, to which earlier parts do not belong
     at: datetime | None = None  # when they were appended
     unchecked: bool = False  # whether they end with an answer that the completion check of the run has yet to check
+    # Of a reply: digests of the parts of the request that it answers, by their names, as far as they have changed since
+    # the reply before; empty for what is no longer a part.
+    request: Mapping[str, str] | None = field(default=None, compare=False)
 
     @property
     def is_unfinished(self) -> bool:
@@ -99,6 +109,14 @@ class ConversationPart:
         is_answer = last.get("role") == "tool" or last.get("type") == "function_call_output"
         is_request = is_answer or last.get("role") == "user" or last.get("kind") == "request"
         return self.speaker == "prompt" or bool(self.calls) or self.answers is not None or self.unchecked or is_request
+
+    @property
+    def has_reply(self) -> bool:
+        """Returns whether one of the messages is a reply of the model, as far as their form says so."""
+        replies = (message for message in self.messages if is_object(message))
+        return bool(self.calls) or any(
+            message.get("kind") == "response" or message.get("role") == "assistant" for message in replies
+        )
 
     @property
     def call_refs(self) -> tuple[CallRef, ...]:
@@ -174,9 +192,13 @@ class Conversation:
         speaker: whose conversation it is.
         name: the agent or prompt; empty for the program's own loop.
         clock: the source of the time.
+
+    Attributes:
+        digest_request: returns digests of the parts of the last request, to be recorded with the reply to it, or `None`
+            if they are not known. It refers to nothing that refers to the session, which ends with its last user.
     """
 
-    __slots__ = ("_calls", "_clock", "_items", "_name", "_speaker")
+    __slots__ = ("_calls", "_clock", "_digests", "_items", "_name", "_speaker", "digest_request")
 
     def __init__(
         self,
@@ -192,6 +214,8 @@ class Conversation:
         self._speaker: Speaker = speaker
         self._name = name
         self._clock = clock
+        self._digests: dict[str, str] | None = None
+        self.digest_request: Callable[[], Mapping[str, str] | None] = _unknown_request
 
     def __len__(self) -> int:
         return sum(len(part.messages) for part in self.parts)
@@ -303,6 +327,8 @@ class Conversation:
         """
         storable = _storable(part.messages)
         item = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
+        if part.has_reply and (digests := self.digest_request()) is not None:
+            item = replace(item, request=self._changed_request(digests) or None)
         try:
             self._items.log(item, write=write)
         except SessionError as error:
@@ -312,6 +338,15 @@ class Conversation:
                 f"nothing was appended to the conversation of session {self._items.session_id!r}, because it is not "
                 f"JSON: {error.__cause__}"
             ) from error.__cause__
+
+    def _changed_request(self, digests: Mapping[str, str]) -> dict[str, str]:
+        if self._digests is None:
+            requests = (part.request or {} for part in self.parts)
+            self._digests = {name: one for request in requests for name, one in request.items()}
+        changed = {name: one for name, one in digests.items() if self._digests.get(name) != one}
+        changed |= {name: "" for name, one in self._digests.items() if one and name not in digests}
+        self._digests |= changed
+        return changed
 
     def _is_mine(self, part: ConversationPart) -> bool:
         return part.speaker == self._speaker and part.name == self._name
@@ -341,6 +376,10 @@ class Conversation:
                     f"of session {self._items.session_id!r}; finish the reply first, with ToolExecutor.answer"
                 )
         return bool(calls)
+
+
+def _unknown_request() -> None:
+    """Stands for a request of which nothing is known."""
 
 
 def _request(call: ToolCall) -> RequestedCall:
@@ -428,3 +467,30 @@ def _redact_node(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as abov
     if is_object(node):
         return {key: _redact_node(item, spoken) for key, item in node.items()}
     return [_redact_node(item, spoken) for item in node] if is_array(node) else node
+
+
+def digest_request(request: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the parts of a request to a model; each tool is one, and so is their order.
+
+    Of the answers to calls only the ids count: calls are compared by themselves.
+    """
+    parts, tools = {name: value for name, value in request.items() if name != "tools"}, request.get("tools") or ()
+    names = [_tool_name(tool, place) for place, tool in enumerate(tools)]
+    parts |= {"order of tools": names, **{f"tool {name}": tool for name, tool in zip(names, tools, strict=True)}}
+    return {name: digest(without_answers(value)) for name, value in parts.items()}
+
+
+def _tool_name(tool: Any, place: int) -> str:  # noqa: ANN401 - decoded JSON
+    inner = tool.get("function", tool) if is_object(tool) else None
+    return str(inner.get("name", place) if is_object(inner) else place)
+
+
+def without_answers(node: Any, left_out: frozenset[str] = frozenset()) -> Any:  # noqa: ANN401 - decoded JSON
+    """Messages of which the answers to calls have the ids alone, and from which some names are left out."""
+    if is_array(node):
+        return [without_answers(item, left_out) for item in node]
+    if not is_object(node):
+        return node
+    if call_id := next((node[name] for name in CALL_IDS if name in node), None):
+        return {"call": call_id}
+    return {name: without_answers(value, left_out) for name, value in node.items() if name not in left_out}

@@ -31,7 +31,7 @@ from handrail.waiting import asynchronous, closing_after, loop_future, run_in_th
 
 if TYPE_CHECKING:
     from handrail.session.conversation import Conversation
-    from handrail.session.persistence.loading import LoadedSession
+    from handrail.session.persistence.loading import FolderCopies, LoadedSession
     from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
     from handrail.session.persistence.recorder import SessionRecorder
 
@@ -273,7 +273,12 @@ class Session:
         return self.recorder.store.connection()
 
     def fork(
-        self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None, new_keys: bool = False
+        self,
+        *,
+        session_id: str | None = None,
+        at: tuple[str | None, str] | None = None,
+        new_keys: bool = False,
+        files: FolderCopies | None = None,
     ) -> Session:
         """Returns a session that starts with everything this one holds and goes its own way.
 
@@ -285,18 +290,22 @@ class Session:
             session_id: the id of the fork; a new one by default.
             at: a call of a stored session, as `(reply, call id)`, whose record is the last entry that both share.
             new_keys: whether calls after it may repeat what a stored session has done, as in a test.
+            files: filesystems on disk, each with a new folder, to which it is copied as it was at `at`. Without, both
+                sessions work on the same files.
 
         Raises:
-            SessionError: `at` names no recorded call, a call runs here, or the id is taken.
+            SessionError: `at` names no recorded call, a call runs here, or the id is taken; or the files as they were
+                at `at` are not kept. Nothing was forked.
+            FilesystemError: files cannot be copied; as of `HostFilesystem.copy_before`.
         """
         _check("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self.recorder is not None and self._opening is not None:
             from handrail.session.persistence.loading import create_fork  # noqa: PLC0415
 
-            opening = create_fork(self.recorder, self._opening, new_id, at, new_keys=new_keys)
+            opening = create_fork(self.recorder, self._opening, new_id, at, new_keys=new_keys, files=files or {})
             return self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
-        if at is not None:
+        if at is not None or files:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
         with self.slices.lock:
@@ -304,10 +313,15 @@ class Session:
         return fork
 
     async def fork_async(
-        self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None, new_keys: bool = False
+        self,
+        *,
+        session_id: str | None = None,
+        at: tuple[str | None, str] | None = None,
+        new_keys: bool = False,
+        files: FolderCopies | None = None,
     ) -> Session:
         """As `fork`, on a thread. A fork that is made after the task was cancelled is closed again."""
-        return await _open_on_thread(partial(self.fork, session_id=session_id, at=at, new_keys=new_keys))
+        return await _open_on_thread(partial(self.fork, session_id=session_id, at=at, new_keys=new_keys, files=files))
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """Returns an empty session for work on behalf of this one, as of an agent used as a tool.

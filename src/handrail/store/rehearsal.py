@@ -59,7 +59,7 @@ def check_size(path: Path, size: int) -> None:
     """Raises `PlanRefusedError` if something is too large to be copied."""
     if size > MOST_COPIED_BYTES:
         raise PlanRefusedError(
-            f"{path} has more than {MOST_COPIED_BYTES:,} bytes, so a dry run does not copy it; work on a part of it"
+            f"{path} has more than {MOST_COPIED_BYTES:,} bytes, so it is not copied; work on a part of it"
         )
 
 
@@ -152,10 +152,13 @@ class RehearsedStore(MemoryStore):
             self._database.close()
 
     def _copy_session(self, row: SessionRow) -> None:
+        if row.origin is not None:
+            self.find(row.origin)
         super().create(row)
         lock = super().acquire(row.session_id, wait=timedelta(0))
-        entries = tuple(self._original.entries(row.session_id, until=row.head))
+        entries = tuple(self._original.entries(row.session_id, after=row.origin_head, until=row.head))
         checkpoint = self._original.checkpoint(row.session_id, until=row.head)
-        super().apply(UnitOfWork((SessionAppend(lock, 0, entries, checkpoint),)))
+        checkpoint = None if checkpoint is None or checkpoint.number <= row.origin_head else checkpoint
+        super().apply(UnitOfWork((SessionAppend(lock, row.origin_head, entries, checkpoint),)))
         self.release(lock)
         self.effects_below(row.session_id)

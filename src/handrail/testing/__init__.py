@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from handrail.lazy_exports import lazy_exports
 from handrail.testing.crash import Completed, Crashed, crash_at, run_to_crash
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script, play, play_async
-from handrail.testing.single_call import assert_undoes, run_tool, run_tool_async
+from handrail.testing.single_call import assert_replays, assert_undoes, run_tool, run_tool_async
 
 if TYPE_CHECKING:
     from handrail.testing.scripted_model import ScriptedModel
@@ -29,6 +29,7 @@ __all__ = [
     "Reply",
     "Script",
     "ScriptedModel",
+    "assert_replays",
     "assert_undoes",
     "crash_at",
     "play",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from handrail import undo
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool
 from handrail.prompt.section import ResourceDeclaration
+from handrail.replay import Recording, replay
+from handrail.replay.replaying import Against
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.serde import dump
 from handrail.session import Session
@@ -98,6 +101,21 @@ def assert_undoes(
                 raise AssertionError(
                     f"the undo of {tool.name} left {after!r:.300}, and before there was {before!r:.300}"
                 )
+
+
+def assert_replays(path: str | os.PathLike[str], against: Against) -> None:
+    """Replays the recording of a file, and checks that nothing differs; see `handrail.replay`.
+
+    Args:
+        path: a file of `handrail sessions export`.
+        against: what makes the executor of a session, the function of a run, or an agent.
+
+    Raises:
+        AssertionError: something differs; it names the call, and shows what has changed.
+        SessionError: it cannot be replayed.
+    """
+    if differences := run_on_new_loop(replay(Recording.load(path), against)).differences:
+        raise AssertionError(f"{os.fspath(path)} does not replay equal: {differences[0]}")
 
 
 def _prepare(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
@@ -23,7 +24,7 @@ from handrail.adapters.run_task import digest_module
 from handrail.errors import DryRunEndedError, PlanDeviatedError, PlanRefusedError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.filesystem.copies import copy_folder, digest_folder, folder_size
-from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.prompt.signature import is_async, takes_context
 from handrail.resources.binding import is_snapshotable
 from handrail.runtime import ToolInvoked
@@ -32,6 +33,7 @@ from handrail.runtime.guard import AskModel, Workplace
 from handrail.serde import codec, digest, dump
 from handrail.session import DatabaseConnection, Session
 from handrail.session.calls import CallRef
+from handrail.session.conversation import digest_request
 from handrail.session.persistence.protocol import FetchedRows
 from handrail.store.rehearsal import check_size
 from handrail.transaction import Snapshotable
@@ -40,7 +42,6 @@ from handrail.undo.plan_file import (
     PlannedCall,
     PlannedReply,
     changed_names,
-    digest_request,
     json_diff,
     texts_in,
 )
@@ -123,13 +124,18 @@ class CallGuard:
     def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
         """Sees a success."""
 
-    def approve(self, request: ApprovalRequest) -> bool:
-        """Answers with yes: the plan as a whole is approved."""
-        self.note_questions(request.session_id, request.call, [question.text for question in request.questions])
-        return True
+    def approve(self, request: ApprovalRequest) -> Approval:
+        """Answers as `note_questions` does."""
+        texts = [question.text for question in request.questions]
+        return self.note_questions(request.session_id, request.call, texts)
 
-    def note_questions(self, session_id: str, call: CallRef, questions: Iterable[str]) -> None:
-        """Sees questions about a call."""
+    def note_questions(self, session_id: str, call: CallRef, questions: Iterable[str]) -> Approval:  # noqa: ARG002 - the protocol's
+        """Answers with yes: the plan as a whole is approved."""
+        return Approval(approved=True)
+
+    def times(self, session_id: str, call: CallRef) -> Sequence[datetime]:  # noqa: ARG002 - the protocol's
+        """Leaves the time as it is."""
+        return ()
 
     def read(self, call: RunningCall, rows: str) -> None:
         """Sees rows that a call has read, by their digest."""
@@ -213,10 +219,11 @@ class RehearsalGuard(CallGuard):
         self.calls.append(self._real(replace(call, asks=self._asks.get(name, ()))))
         return PolicyDecision.allow()
 
-    def note_questions(self, session_id: str, call: CallRef, questions: Iterable[str]) -> None:
+    def note_questions(self, session_id: str, call: CallRef, questions: Iterable[str]) -> Approval:
         """Records questions about a call."""
         asks = self._asks[session_id, call] = tuple(questions)
         self._change((session_id, call), lambda planned: replace(planned, asks=asks))
+        return Approval(approved=True)
 
     def read(self, call: RunningCall, rows: str) -> None:
         """Records rows that a call has read."""

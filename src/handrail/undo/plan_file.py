@@ -17,14 +17,11 @@ from typing import Any, Final, Literal
 from handrail.errors import ParseError, PlanRefusedError
 from handrail.readable import format_call
 from handrail.serde import codec, digest
-from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.json_schema import is_object
 from handrail.serde.json_values import walk_value
 
 MOST_DIFF_LINES: Final = 40
 """How many lines of a difference are shown at most."""
-
-_CALL_IDS: Final = ("tool_call_id", "call_id", "tool_use_id")
-"""What PydanticAI and providers call the id of a call in its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,46 +146,20 @@ class DryRunPlan:
 # ------------------------------------------------------------------------------------------------- what is compared
 
 
-def digest_request(request: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the parts of a request to a model; each tool is one, and so is their order.
-
-    Of the answers to calls only the ids count: calls are compared by themselves.
-    """
-    parts, tools = {name: value for name, value in request.items() if name != "tools"}, request.get("tools") or ()
-    names = [_tool_name(tool, place) for place, tool in enumerate(tools)]
-    parts |= {"order of tools": names, **{f"tool {name}": tool for name, tool in zip(names, tools, strict=True)}}
-    return {name: digest(_without_answers(value)) for name, value in parts.items()}
-
-
 def changed_names(planned: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
     """The names under which two mappings have something else, or only one has something."""
     return [name for name in dict.fromkeys((*planned, *actual)) if planned.get(name) != actual.get(name)]
 
 
-def json_diff(planned: object, actual: object) -> str:
+def json_diff(planned: object, actual: object, names: tuple[str, str] = ("planned", "actual")) -> str:
     """How two values of JSON differ, as a diff of lines."""
     ones, others = (
         dumps(value, indent=1, ensure_ascii=False, sort_keys=True).splitlines() for value in (planned, actual)
     )
-    return "\n".join(list(unified_diff(ones, others, "planned", "actual", lineterm="", n=1))[:MOST_DIFF_LINES])
+    return "\n".join(list(unified_diff(ones, others, *names, lineterm="", n=1))[:MOST_DIFF_LINES])
 
 
 def texts_in(value: object) -> Iterator[str]:
     """The texts and numbers in a value of JSON, at any depth, as texts."""
     leaves = (item for _, item in walk_value(value))
     return (str(item) for item in leaves if isinstance(item, str | int | float) and not isinstance(item, bool))
-
-
-def _tool_name(tool: Any, place: int) -> str:  # noqa: ANN401 - decoded JSON
-    inner = tool.get("function", tool) if is_object(tool) else None
-    return str(inner.get("name", place) if is_object(inner) else place)
-
-
-def _without_answers(node: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    if is_array(node):
-        return [_without_answers(item) for item in node]
-    if not is_object(node):
-        return node
-    if call_id := next((node[name] for name in _CALL_IDS if name in node), None):
-        return {"call": call_id}
-    return {name: _without_answers(value) for name, value in node.items()}

@@ -55,7 +55,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 from handrail.adapters.engines import refuse_in_temporal_workflow
 from handrail.adapters.loop import DeferredMistakes, asynchronous_entries, check_budget, count_reply, make_request
 from handrail.adapters.pydantic_ai.conversation import StoredHistory, refuse_second_owner
-from handrail.adapters.pydantic_ai.recorded_replies import guarded_reply
+from handrail.adapters.pydantic_ai.recorded_replies import describe_parts, guarded_reply
 from handrail.adapters.pydantic_ai.replies import mark_outside_results, name_answer, name_new_reply, record_answers
 from handrail.adapters.pydantic_ai.toolset import (
     ANY_ARGUMENTS,
@@ -72,6 +72,7 @@ from handrail.limits import TokenUsage
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime.execution import ASYNC
 from handrail.serde import schema_masking
+from handrail.session.conversation import digest_request
 
 OnAsk = Literal["deny", "defer"]
 """What a policy's question becomes without an approver: the call is refused, or is a deferred request."""
@@ -245,6 +246,8 @@ class HandrailCapability(AbstractCapability[Any]):
         """Makes a request, bounded by the deadline; what the user says is stored before."""
         if self.conversation is not None:
             await self.conversation.record_request(ctx.messages)
+            if self.conversation.session.store is not None:
+                self.conversation.note_request(digest_request(describe_parts(request_context)))
         environment = self.executor.environment
         check_budget(environment)
         ask = partial(make_request, environment.deadline, partial(handler, request_context))

@@ -190,6 +190,10 @@ class StoredHistory:
         is_answer = reply is not None and not reply.tool_calls
         return self.history[:-1] if is_answer and not self._unchecked else self.history
 
+    def note_request(self, digests: Mapping[str, str]) -> None:
+        """Notes digests of the parts of the last request, which are recorded with the reply to it."""
+        self._conversation.digest_request = lambda: digests
+
     def begin_anew(self) -> None:
         """Starts another conversation: earlier messages do not belong to it, and are `previous`."""
         self.previous = self.history

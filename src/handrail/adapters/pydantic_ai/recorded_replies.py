@@ -57,17 +57,22 @@ async def guarded_reply(
 
 def describe_request(context: ModelRequestContext) -> dict[str, Any]:
     """A request as JSON, in the parts that the table of this module has."""
-    model, parameters = context.model, context.model_request_parameters
-    tools = [*parameters.function_tools, *parameters.output_tools, *parameters.native_tools]
     requests = [message for message in context.messages if isinstance(message, ModelRequest)]
     plain = ModelMessagesTypeAdapter.dump_python(list(requests), mode="json")
+    return {**describe_parts(context), "messages": [_without_run(message) for message in plain]}
+
+
+def describe_parts(context: ModelRequestContext) -> dict[str, Any]:
+    """The parts of a request but for its messages."""
+    model, parameters = context.model, context.model_request_parameters
+    tools = [*parameters.function_tools, *parameters.output_tools, *parameters.native_tools]
+    texts = (message.instructions for message in reversed(context.messages) if isinstance(message, ModelRequest))
     request = {
         "model": [model.system, model.model_name, getattr(model, "base_url", None)],
         "settings": context.model_settings,
         "tools": [{name: getattr(tool, name, None) for name in _TOOL_FIELDS} for tool in tools],
         "answer": [parameters.output_mode, parameters.allow_text_output, parameters.output_object],
-        "instructions": next((message.instructions for message in reversed(requests) if message.instructions), None),
-        "messages": [_without_run(message) for message in plain],
+        "instructions": next(filter(None, texts), None),
     }
     described: dict[str, Any] = to_jsonable_python(request, fallback=lambda value: type(value).__qualname__)
     return described

@@ -46,7 +46,7 @@ from handrail.serde.json_schema import is_array
 from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
 from handrail.session.calls import CallRef, distinct_id, is_reply, is_storable_id
-from handrail.session.conversation import REPLY_KEY
+from handrail.session.conversation import RECORDED_REPLY, REPLY_KEY
 from handrail.taint import ContentMarks, Provenance, find_marks, shown_arguments, taint
 
 Words = str | dict[str, Any] | None
@@ -101,8 +101,9 @@ def name_new_reply(
     """
     parts = [_storable_call(part, used_ids) if isinstance(part, ToolCallPart) else part for part in response.parts]
     response = replace(response, parts=parts)
-    name = _new_name(ctx, session, ctx.messages, response)
-    return replace(response, metadata={**(response.metadata or {}), REPLY_KEY: name})
+    metadata = dict(response.metadata or {})
+    name = metadata.pop(RECORDED_REPLY, None) or _new_name(ctx, session, ctx.messages, response)
+    return replace(response, metadata={**metadata, REPLY_KEY: name})
 
 
 def name_answer(response: ModelResponse) -> str | None:

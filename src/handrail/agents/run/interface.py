@@ -316,6 +316,7 @@ class RunCommand:
         folder: the folder in which the command was typed; empty if only the name of the agent is known.
         rules: the file of approval rules; `None` for the project's.
         root: the folder to work on; `None` for `folder`.
+        mode: the approval mode, in which a replay decides as the run did; a run that is resumed states its own.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -330,6 +331,7 @@ class RunCommand:
     stream: bool = True
     retries: int | None = None
     fallback_model: str | None = None
+    mode: ApprovalMode = "ask"
 
     def resuming(self, session_id: str, *, store: str | None, approve: str = "ask") -> list[str]:
         """The command that resumes the run, typed in the current folder, as words of a shell.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from handrail import store as stores
-from handrail.agents.run.interface import record_command
+from handrail.agents.run.interface import RunCommand, RunOptions, record_command
 from handrail.cli.agents import RunChoices
 from handrail.cli.agents.progress import TextProgress
 from handrail.cli.agents.run import PreparedRun, prepare_run, set_up_process
@@ -107,3 +107,18 @@ def _prepared_again(plan: DryRunPlan, path: Path, store: str | None) -> Prepared
     store = store or (url if url.startswith("sqlite:") else None)
     choices = replace(codec(RunChoices).parse(origin["choices"]), store=store, session=plan.session)
     return prepare_run(Path(origin["agent_file"]), plan.input, choices)
+
+
+def prepare_again(command: RunCommand, prompt: str) -> PreparedRun:
+    """A run as its session has recorded it; raises as `prepare_run`."""
+    choices = RunChoices(
+        model=command.model,
+        rules=None if command.rules is None else Path(command.folder, command.rules),
+        root=Path(command.folder, command.root or ""),
+        max_depth=command.max_depth,
+        request_limit=command.request_limit or RunOptions().request_limit or 1,
+        retries=command.retries,
+        no_stream=not command.stream,
+        fallback_model=command.fallback_model,
+    )
+    return prepare_run(Path(command.folder, command.agent_file), prompt, choices)

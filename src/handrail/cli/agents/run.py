@@ -105,6 +105,7 @@ class PreparedRun(NamedTuple):
             stream=not choices.no_stream,
             retries=choices.retries,
             fallback_model=choices.fallback_model,
+            mode="ask" if choices.approve == "later" else choices.approve,
         )
 
 

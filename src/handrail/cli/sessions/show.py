@@ -10,20 +10,22 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from time import sleep
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from handrail.cli.options import COUNT, FILLED, StoreOptions
+from handrail.cli.options import A_FOLDER, COUNT, FILLED, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.cli.sessions.listing import SESSION
 from handrail.errors import SessionError
+from handrail.filesystem import HostFilesystem
 from handrail.operations.sessions import StoredSession, find_session
 from handrail.readable import clean, format_json, format_when
 from handrail.serde.formatting import count_noun, shorten
 from handrail.session.calls import CallRef
-from handrail.session.persistence.loading import create_fork_of_row
+from handrail.session.persistence.loading import copy_files, create_fork_of_row
 from handrail.store import Store
 from handrail.transcript import (
     ConversationId,
@@ -237,13 +239,15 @@ def _call_json(call: TranscriptCall) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------------------- forks
 
 
-def fork_session(
+def fork_session(  # noqa: PLR0913 - the options of the command
     session: str,
     /,
     *,
     at: Annotated[str | None, Parameter(metavar="CALL")] = None,
     as_: Annotated[str | None, FILLED, Parameter(name="--as", metavar="ID")] = None,
     new_keys: Annotated[bool, Parameter(negative="")] = False,
+    root: Annotated[Path, A_FOLDER] = Path(),
+    files: Annotated[Path | None, Parameter(metavar="FOLDER")] = None,
     options: StoreOptions = StoreOptions(),
 ) -> None:
     """Make a session that shares the history of another one up to a call.
@@ -258,11 +262,16 @@ def fork_session(
         at: The last call that the fork shares, as REPLY/CALL; `sessions show --format json` has both. Else all.
         as_: The id of the fork; else a random one.
         new_keys: Let calls of the fork repeat what its origin has done, as in a test.
+        root: The folder that the session works on; else the current one.
+        files: Copy that folder to this new one, as it was at the call. Without it, both work on the same files.
         options: The store and the output format.
     """
     with options.open(writing=True) as store:
         row = find_session(store, session)
         head = row.head if at is None else _end_of_call(store, session, at)
+        if files is not None:
+            with HostFilesystem(root) as filesystem:
+                copy_files(store, row, head, {filesystem: files})
         fork = create_fork_of_row(store, row, as_ or uuid.uuid4().hex, head, new_keys=new_keys)
         if options.as_json:
             Screen().json(SESSION.json(StoredSession(store, fork, frozenset())))

@@ -10,12 +10,15 @@ from copy import copy
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
+from shutil import copytree, ignore_patterns
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Literal, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.filesystem import protocol
+from handrail.filesystem.copies import copy_folder
 from handrail.filesystem.disk import Disk, Root, translate_os_errors
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import BeforeImage, BeforeImages
@@ -368,6 +371,31 @@ class HostFilesystem:
         """
         with self._changing("undo a call", ROOT):
             self._changes.undo(undo_id)
+
+    def copy_before(self, folder: str | os.PathLike[str], undo_ids: Iterable[str], /) -> None:
+        """Copies the root to a new folder, as it was before calls with these ids of `keep_undo`, the newest first.
+
+        Ids that are not kept here are passed over. What others have changed since stays as it is.
+
+        Raises:
+            PathConflictError: what a call has left was changed since. There is no copy.
+            FilesystemError: a call is changing files, the folder exists or is in the root, or the disk or git fails.
+        """
+        copy, root = Path(folder).resolve(), self._root.path
+        with self._looking(ROOT):
+            if self._changes.is_open or copy.exists() or copy.is_relative_to(root):
+                msg = f"{root} is not copied to {copy}: a call is changing files, or this exists or is in the root"
+                raise FilesystemError(msg, path=ROOT)
+            # Beside the copy, which is made in full or not at all.
+            with TemporaryDirectory(prefix=".handrail-", dir=copy.parent) as temporary:
+                journal, draft = Path(temporary, "journal"), Path(temporary, "root")
+                copytree(self._folder.path, journal, ignore=ignore_patterns("root", "lock", "settled-*", "program-*"))
+                copy_folder(root, draft)
+                with HostFilesystem(draft, journal=journal, durability="normal") as files:
+                    for undo_id in undo_ids:
+                        if files.undo_changes(undo_id) is not None:
+                            files.undo(undo_id)
+                draft.rename(copy)
 
     def close(self) -> None:
         """Releases the root; idempotent. Closing a filtered filesystem does nothing: close its origin.

@@ -6,14 +6,17 @@ knows only its own classes: it acquires the session, reads what it needs (`known
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from pydantic_core import from_json
 
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.redaction import redacted_logger
@@ -377,8 +380,30 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
     return kinds
 
 
-def create_fork(
-    recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: tuple[str | None, str] | None, *, new_keys: bool
+class CopiesFiles(Protocol):
+    """A filesystem of which a fork gets a copy, as it was before some calls; `HostFilesystem` is one."""
+
+    def undo_changes(self, undo_id: str, /) -> object:
+        """What a call has changed; `None` if that is not kept here."""
+        ...
+
+    def copy_before(self, folder: str | os.PathLike[str], undo_ids: Iterable[str], /) -> None:
+        """Copies it to a new folder, as it was before calls, the newest first."""
+        ...
+
+
+FolderCopies: TypeAlias = Mapping[CopiesFiles, str | os.PathLike[str]]
+"""Filesystems, and the new folder to which each is copied."""
+
+
+def create_fork(  # noqa: PLR0913 - of `Session.fork`
+    recorder: SessionRecorder,
+    opening: LoadedSession,
+    new_id: str,
+    at: tuple[str | None, str] | None,
+    *,
+    new_keys: bool,
+    files: FolderCopies,
 ) -> LoadedSession:
     """Creates the fork of an open session, at the end of the call `at`, or at its own; returns how it is opened.
 
@@ -397,8 +422,42 @@ def create_fork(
     end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).storable)
     if end is None:
         raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
+    copy_files(store, row, end, files)
     create_fork_of_row(store, row, new_id, end, new_keys=new_keys)
     return opening._replace(types=types)
+
+
+def copy_files(store: SessionStore, row: SessionRow, end: int, files: FolderCopies) -> None:
+    """Copies filesystems to new folders, as they were at an entry of a session.
+
+    Raises:
+        SessionError: of a call since then, what undo needs is not kept; it is named. There is no copy.
+        FilesystemError: a copy cannot be made.
+    """
+    changed = _changed_since(store, row, end) if files else {}
+    own_names = {f"-{type(one).__name__}" for one in files}  # as in the record of a call of which it keeps nothing
+    unkept = [
+        call
+        for undo_id, call in changed.items()
+        if (undo_id in own_names if undo_id[0] == "-" else all(one.undo_changes(undo_id) is None for one in files))
+    ]
+    if unkept:
+        calls = ", ".join(dict.fromkeys(unkept))
+        raise SessionError(f"what calls of session {row.session_id!r} have changed since then is not kept: {calls}")
+    for one, folder in files.items():
+        one.copy_before(folder, list(changed))
+
+
+def _changed_since(store: SessionStore, row: SessionRow, end: int) -> dict[str, str]:
+    """The ids under which is kept what calls of a session, and of those below it, have changed: the newest first."""
+    last = next((number for _, number in store.recorded_calls(row.session_id, limit=row.head) if number <= end), 0)
+    since = next((entry.at for entry in store.entries(row.session_id, after=last - 1, until=last) if last), None)
+    below = [one.session_id for one in store.sessions() if one.session_id.startswith(f"{row.session_id}/")]
+    records = [*store.entries(row.session_id, after=end, until=row.head)]
+    records += [entry for one in below for entry in store.entries(one) if not since or (entry.at or since) > since]
+    ended = [(entry.at, entry.number, entry) for entry in records if entry.role == "log" and entry.at is not None]
+    changes = ((entry, from_json(entry.items)[0].get("undo") or ()) for *_, entry in sorted(ended, reverse=True))
+    return {undo_id: str(CallRef(one.reply or None, one.call_id)) for one, undo_ids in changes for undo_id in undo_ids}
 
 
 def create_fork_of_row(store: SessionStore, row: SessionRow, new_id: str, end: int, *, new_keys: bool) -> SessionRow:
