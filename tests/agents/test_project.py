@@ -16,7 +16,7 @@ from handrail.agents.active_run import ShellConfig
 from handrail.agents.modules import forget_modules
 from handrail.agents.project import ProjectConfig, read_config
 from handrail.agents.registry import BUILT_IN, AgentReference
-from handrail.contrib.tools import CHECKING, READING, ShellRule
+from handrail.contrib.tools import GIT_READING, READING, ShellRule
 from handrail.errors import (
     AgentError,
     AgentFileError,
@@ -188,7 +188,7 @@ model = 'openai:gpt-5.2'
 approval = 'rules.yaml'
 store = 'sqlite:///desk.db'
 [tool.handrail.shell]
-allow = ["reading", "checking", ["make", "test"], {prefix = ["make", "lint"], commit_on = [0, 1], exact = true}]
+allow = ["reading", "git-reading", ["make", "test"], {prefix = ["make", "lint"], commit_on = [0, 1], exact = true}]
 path = [".venv/bin", "/opt/bin"]
 timeout = 1.5
 """
@@ -201,7 +201,7 @@ timeout = 1.5
     )  # fmt: skip
     read, problems = read_config(tmp_path)
     assert (replace(read, shell=config.shell), problems) == (config, ())
-    shell = ShellConfig(allow=(*READING, *CHECKING, *own), path=path, timeout=timedelta(seconds=1.5))
+    shell = ShellConfig(allow=(*READING, *GIT_READING, *own), path=path, timeout=timedelta(seconds=1.5))
     assert read.shell.settings(tmp_path) == shell
     assert ProjectConfig().shell.settings(tmp_path) == ShellConfig(allow=READING)
 

@@ -14,10 +14,10 @@ from handrail import errors
 from tests.architecture.sources import Source, listed, python_sources
 
 STORED = """
-    add_step approval close_request cut_result delimiter_secret edit_file effect_applied evaluate_python feedback_given
+    add_step approval cut_result delimiter_secret edit_file effect_applied evaluate_python feedback_given
     file_edited file_excerpt file_list file_moved file_removed file_written files_found files_known
     glob_files grant grep_files lines_found list_files made_agent move_file open_request open_sections plan
-    postponed_call program_ended python_evaluated read_file read_plan read_result read_section remove_file
+    postponed_call program_ended python_evaluated read_file read_plan read_result remove_file
     requested_call run_command said sanitized sent_back setup_plan shell_execute shell_run tainted
     tool_invoked tool_succeeded undo_message undo_registration update_step write_file
 """
@@ -29,16 +29,16 @@ FACES = {
         McpToolsSection ToolServer ToolSettings UndoneBy ask_client serve_stdio server""",
     "handrail.adapters.pydantic_ai": """HandrailCapability HandrailToolset PipelineCapability PromptResponse
         PydanticAIAdapter RUN_CONTEXT StoredHistory tool_context""",
-    "handrail.agents": """AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallOutput CallStarted CallWaits
+    "handrail.agents": """AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallStarted CallWaits
         Decision Entry GatedCall Judgement Listener LoadedAgent Origin Project PythonOptions QuestionAsked
         QuestionDecided Registry Rule RunEnded RunEvent RunOptions RunResult RunStarted RunWarned SandboxOptions
         TextDelta current_run files_toolset judge_call load_agent parse_agent_file parse_rules python_toolset
         read_agent_file read_rules sandbox_toolset shared shell_toolset toolset_factory""",
     "handrail.cli": "main",
-    "handrail.contrib.tools": """AddStep AstevalSection Bubblewrap CHECKING EditFile EvaluatePython FIXING FileEdited
+    "handrail.contrib.tools": """AddStep AstevalSection Bubblewrap EditFile EvaluatePython FileEdited
         FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING GlobFiles GrepFiles LinesFound
         ListFiles MoveFile Plan PlanCompleted PlanStatus PlanStep PlanningStrategy PlanningToolsSection Podman
-        PodmanSandboxSection ProgramEnded ProgramProgress PythonEvaluated PythonFault READING ReadFile ReadPlan
+        PodmanSandboxSection ProgramEnded PythonEvaluated PythonFault READING ReadFile ReadPlan
         RemoveFile SandboxLimits SandboxSection SetupPlan ShellExecute ShellRule ShellRun
         ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile""",
     "handrail.errors": """AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError
@@ -61,7 +61,7 @@ FACES = {
     "handrail.filesystem": """CommitRecordStore FileStart FileStat Filesystem FilesystemError HostFilesystem
         InMemoryFilesystem PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan
         SnapshotError WalkRequest excluding""",
-    "handrail.prompt": """AllOf AnyOf Approval ApprovalRequest Approver BinaryPart BudgetFeedback CompletionCheck
+    "handrail.prompt": """Approval ApprovalRequest Approver BinaryPart CompletionCheck
         CompletionChecker CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext FeedbackProvider
         FeedbackTrigger FileShown FilesExist FunctionTool IdempotencyConfig MarkdownSection OverridesReport
         PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptText PromptValidationError

@@ -65,7 +65,7 @@ def fill(store: Store) -> None:
     hold = store.acquire(SESSION, wait=timedelta(0))
     entries = [
         SessionEntry(1, "", "", "state", "desk.plan", 1, 0, 0, 1, PLAN),
-        SessionEntry(2, "resp_1", "call_1", "event", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
+        SessionEntry(2, "resp_1", "call_1", "state", "desk.asked", 1, 0, 0, 1, b'[{"amount":7}]'),
         SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 0, 1, 2, TWO),
     ]
     append(store, hold, 0, entries, None)

@@ -46,7 +46,9 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 COMMANDS = _commands(application.application())
 
 
-WITH_STORE = {(word,) for word in ("run", "view", "proxy", "serve", "worker", "submit", "undo", "apply", "replay", "backup")}
+WITH_STORE = {
+    (word,) for word in ("run", "view", "proxy", "serve", "worker", "submit", "undo", "apply", "replay", "backup")
+}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

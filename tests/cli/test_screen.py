@@ -21,7 +21,7 @@ from rich.console import Console
 
 from handrail.agents.approval.decisions import Answer, Decision, GatedCall
 from handrail.agents.run import interface as seen
-from handrail.agents.run.interface import CallEnded, CallOutput, CallStarted, QuestionDecided, RunEnded, TextDelta
+from handrail.agents.run.interface import CallEnded, CallStarted, QuestionDecided, RunEnded, TextDelta
 from handrail.cli.agents.progress import JsonProgress, TerminalAsker, TextProgress, argument_lines, question_fields
 from handrail.cli.screen import Field, Screen, debugging
 from handrail.limits import TokenUsage
@@ -163,13 +163,6 @@ def test_a_wait_is_told_with_its_owner_and_its_end(wording: Wording) -> None:
     waits = {"event": "call_waits", "at": NOON.isoformat(), "path": ["desk"], "reply": "resp_2", "call_id": "call_0"}
     waits |= {"tool": "pay", "key": "shop:pay:7", "owner": "night/resp_1/call_0, process 4711 on desk-host"}
     assert json.loads(streams.out) == waits | {"until": NOON.isoformat()}
-
-
-def test_output_of_a_program_is_told_while_it_runs(wording: Wording) -> None:
-    """A line each; of a program that writes nothing it is told that it still runs."""
-    output = CallOutput(DESK, "r", "c", "shell_run", "one\ntwo")
-    for event in (output, replace(output, text="", quiet_seconds=10.0)):
-        assert "\n".join(told(event).err) == wording
 
 
 def gated_call(arguments: dict[str, Any] | None = None, **changed: Any) -> GatedCall:

@@ -12,7 +12,7 @@ What is different here, on purpose:
 | a result that is complete may have feedback | nothing | nobody reads it |
 | without a filesystem the model is sent back | `UnboundResourceError` | it is a mistake of the program |
 | all: the first that is not complete is heard | all are heard | the model repairs everything in one turn |
-| `CompositeChecker(all_must_pass=)` | `AllOf`, `AnyOf` | two things, two names |
+| `CompositeChecker(all_must_pass=)` | a function that asks several | `all` and `any` are Python's |
 | any of no checkers is complete | the same | nothing is asked for |
 | three files are named, then `...` | as many as fit in a sentence, and a count | the model needs their names |
 | the model is sent back without a limit | three times, unless the prompt says another number | a run must end |
@@ -32,8 +32,6 @@ from handrail.contrib.tools import Plan, PlanCompleted, PlanStep
 from handrail.errors import InvalidArgumentError, PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
-    AllOf,
-    AnyOf,
     CompletionCheck,
     CompletionContext,
     FilesExist,
@@ -92,32 +90,6 @@ def test_files_that_do_not_exist_are_named(wording: Wording) -> None:
         FilesExist("a.md")
 
 
-def test_all_of_misses_what_any_of_its_checkers_misses() -> None:
-    """In their order; nothing if there are none."""
-    assert AllOf().missing(context()) == ()
-    assert AllOf(Misses(), Misses()).missing(context()) == ()
-    assert AllOf(Misses("One."), Misses(), Misses("Two.", "Three.")).missing(context()) == ("One.", "Two.", "Three.")
-
-
-def test_any_of_is_complete_with_the_first_that_is(wording: Wording) -> None:
-    """Those after it are not asked; if none is complete, all are heard."""
-    last = Misses("Three.")
-    assert not AnyOf().missing(context())
-    assert not AnyOf(Misses("One."), Misses(), last).missing(context())
-    assert last.asked == 0
-    assert AnyOf(Misses("One."), last).missing(context()) == wording
-    assert AnyOf(last).missing(context()) == ["Three."]
-
-
-def test_checkers_may_be_nested_and_be_functions() -> None:
-    """A function returns a sentence, or nothing."""
-
-    def short(asked: CompletionContext) -> str | None:
-        return None if asked.answer == "Done." else "Say that it is done."
-
-    assert not AllOf(short, AnyOf(Misses("One."), short)).missing(context())
-
-
 @pytest.mark.parametrize(
     "plan, faults",
     [
@@ -148,11 +120,9 @@ def test_a_prompt_has_the_completion_that_it_was_given() -> None:
 
 @pytest.mark.parametrize("wrong", ["text", 1, Misses, FilesExist, int], ids=str)
 def test_what_is_no_checker_is_refused_when_the_prompt_is_declared(wrong: Any) -> None:
-    """Also within another one; a class in the place of its instance is the usual mistake."""
+    """A class in the place of its instance is the usual mistake."""
     with pytest.raises(PromptValidationError):
         template(wrong)
-    with pytest.raises(PromptValidationError):
-        AllOf(wrong)
     with pytest.raises(PromptValidationError):
         CompletionCheck(wrong)
 

@@ -379,7 +379,7 @@ def test_the_whole_file_must_have_been_shown() -> None:
 
 def test_programs_are_evaluated_by_monty() -> None:
     """`AstevalSection` evaluates the part of Python that pydantic-monty knows: there is no `del`."""
-    (evaluate,) = AstevalSection(files=False).tools
+    (evaluate,) = AstevalSection().tools
     assert run_tool(evaluate, {"code": "6 * 7"}).success
     assert not run_tool(evaluate, {"code": "x = 1\ndel x"}).success
 

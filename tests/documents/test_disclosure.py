@@ -8,15 +8,14 @@ What is different here, on purpose:
 
 | there | here | why |
 |---|---|---|
-| `visibility=SectionVisibility.SUMMARY`, `FULL` by default | `summary=` closes; `starts_open=True` opens | one fact |
-| summary visibility needs a summary | cannot be said; `starts_open` needs one | the same |
-| a selector may look at the session | `starts_open` is a function of the parameters | a rendering is a pure function |
+| `visibility=SectionVisibility.SUMMARY`, `FULL` by default | `summary=` closes | one fact |
+| summary visibility needs a summary | cannot be said | the same |
+| a selector decides | two sections, of which `enabled` takes one | a rendering is a pure function |
 | to open what is open is an error | it is answered that it is open | a repeat must not fail |
 | a key opens that section alone | it opens the sections above it, too | else nothing would be seen of it |
 | the summary names the sections below | it names the tools | the model decides by what it can do |
-| `read_section` reads sections with tools, too | `open_sections` is for these | their text is about the tools |
-| a section that is shown in full cannot be read | its text is returned | nothing is wrong with that |
-| events set, clear and clear all overrides | `close_sections`, and `Session.reset` | the model closes, too |
+| `read_section` reads a section that stays closed | `open_sections` opens it | one tool |
+| events set, clear and clear all overrides | `Session.reset` closes all | what is open stays open |
 | the loop evaluates anew with one budget | the run goes on | nothing is evaluated anew |
 """
 
@@ -25,12 +24,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from handrail import tool
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
+from handrail.errors import VisibilityExpansionRequired
 from handrail.limits import Budget, TokenUsage
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
 from handrail.runtime import Session, ToolCall
@@ -82,43 +79,17 @@ def opens(*paths: str) -> ToolCall:
     return ToolCall("1", "open_sections", {"paths": list(paths), "reason": "to know more"})
 
 
-def reads(path: str) -> ToolCall:
-    """A call that reads a section."""
-    return ToolCall("1", "read_section", {"path": path})
-
-
 def test_the_sentence_below_a_summary_says_which_tool_opens_the_section(wording: Wording) -> None:
-    """With its path; `read_section` where there are no tools, in the section and below it."""
+    """With its path, and the tools in the section and below it."""
     text = executor(section("A", tools=[lookup]), section("B"), section("C", section("D", tools=[search]))).text
-    assert [line for line in text.splitlines() if "open_sections" in line or "read_section" in line] == wording
+    assert [line for line in text.splitlines() if "open_sections" in line] == wording
 
 
-def test_the_tools_that_open_and_read_are_there_where_they_are_needed() -> None:
-    """None without a summary, one kind for sections with tools and one for those without, both for a mixed prompt."""
+def test_the_tool_that_opens_is_there_where_it_is_needed() -> None:
+    """Not without a summary; also for a section without tools."""
     assert names(executor(section("A", tools=[lookup], summary=None))) == ["lookup"]
-    assert names(executor(section("A", tools=[lookup]))) == ["open_sections", "close_sections"]
-    assert names(executor(section("A"))) == ["read_section"]
-    mixed = executor(section("A", tools=[lookup]), section("B"))
-    assert names(mixed) == ["open_sections", "close_sections", "read_section"]
-
-
-def test_whether_a_section_is_open_may_depend_on_the_parameters() -> None:
-    """A function must return a boolean and take the parameters."""
-
-    def is_ann(reader: Reader) -> bool:
-        return reader.name == "Ann"
-
-    def is_text(_reader: Reader) -> Any:
-        return "not a boolean"
-
-    by_name = section("A", starts_open=is_ann)
-    assert "A for Ann." in executor(by_name).text
-    with pytest.raises(PromptRenderError):
-        executor(section("A", starts_open=is_text))
-    with pytest.raises(PromptRenderError):
-        executor(section("A", starts_open=lambda: True))
-    with pytest.raises(PromptValidationError):
-        section("A", summary=None, starts_open=True)
+    assert names(executor(section("A", tools=[lookup]))) == ["open_sections"]
+    assert names(executor(section("A"))) == ["open_sections"]
 
 
 def test_to_open_raises_with_what_was_asked_and_why(wording: Wording) -> None:
@@ -140,19 +111,12 @@ def test_to_open_what_is_open_says_so_and_a_mixed_request_opens_the_rest(wording
     assert names(run)[:2] == ["lookup", "search"]
 
 
-def test_a_disabled_section_below_is_not_read() -> None:
+def test_a_disabled_section_below_is_not_opened() -> None:
     """It is not rendered either."""
     run = executor(section("Guide", section("Hidden", enabled=False), section("Shown")))
-    text = run.execute(reads("guide")).content
-    assert "Hidden" not in text
-    assert "Shown, in short." in text
-
-
-def test_to_read_a_section_with_tools_or_an_open_one() -> None:
-    """The one is refused, the other returned."""
-    run = executor(section("A", tools=[lookup]), section("B", starts_open=True))
-    assert not run.execute(reads("a")).success
-    assert "B for Ann." in run.execute(reads("b")).content
+    run.execute_all([opens("guide")])
+    assert "Hidden" not in run.text
+    assert "Shown, in short." in run.text
 
 
 def test_one_evaluation_goes_on_with_one_budget() -> None:

@@ -35,9 +35,7 @@ from handrail.adapters.hooks import FeedbackGiven
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidArgumentError, PathEscapeError, PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.limits import Budget, BudgetTracker, TokenUsage
 from handrail.prompt import (
-    BudgetFeedback,
     DeadlineFeedback,
     Feedback,
     FeedbackContext,
@@ -168,18 +166,6 @@ def test_the_deadline_tells_the_time_left(left: timedelta, suggestions: int, wor
     assert (lines[1], len(lines) - 2) == (wording, suggestions)
 
 
-def test_the_budget_tells_what_is_left_of_each_limit(wording: Wording) -> None:
-    """Near a limit it suggests to come to an end."""
-    tracker = BudgetTracker(Budget(max_total_tokens=1_000, max_tool_calls=10))
-    tracker.record("run", TokenUsage(200, 50))
-    run = executor(BudgetFeedback(trigger=ALWAYS), budget_tracker=tracker)
-    assert said(run).splitlines()[1:] == [wording]
-    tracker.record("run", TokenUsage(1_200, 50))
-    lines = said(run, "r2").splitlines()
-    assert lines[1] == wording
-    assert len(lines) == 4
-
-
 def test_the_context_has_the_run_and_the_call() -> None:
     """Session, resources and limits, the call and its count; no files are bound here."""
     seen: list[FeedbackContext] = []
@@ -212,8 +198,6 @@ def test_the_time_from_which_the_deadline_warns_can_be_chosen() -> None:
     assert len(said(executor(provider, deadline=deadline)).splitlines()) == 4
 
 
-def test_without_a_deadline_or_a_budget_there_is_nothing_to_say() -> None:
+def test_without_a_deadline_there_is_nothing_to_say() -> None:
     """Nothing is added to the message."""
-    unlimited = BudgetTracker(Budget())
-    assert said(executor(DeadlineFeedback(trigger=ALWAYS), BudgetFeedback(trigger=ALWAYS))) == ""
-    assert said(executor(BudgetFeedback(trigger=ALWAYS), budget_tracker=unlimited)) == ""
+    assert said(executor(DeadlineFeedback(trigger=ALWAYS))) == ""

@@ -60,9 +60,7 @@ def refund(order: str) -> str:
 
 def template() -> PromptTemplate[str]:
     """A prompt of three sections and two tools."""
-    intro = MarkdownSection(
-        title="Intro", template="Hello.", summary="Short.", starts_open=True, tools=[lookup, refund]
-    )
+    intro = MarkdownSection(title="Intro", template="Hello.", summary="Short.", tools=[lookup, refund])
     closed = MarkdownSection(title="Fixed", template="Fixed.", accepts_overrides=False)
     return PromptTemplate(ns="demo", key="welcome", sections=[intro, closed, Drawn(title="Drawn")])
 

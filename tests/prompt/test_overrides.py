@@ -60,7 +60,7 @@ def refund(order: str) -> str:
 
 def desk(*sections: Section[Any]) -> PromptTemplate[str]:
     """The prompt of a desk, with more sections after its own."""
-    parcels = MarkdownSection(title="Parcels", summary="Sends parcels.", template="Weigh it.", starts_open=True)
+    parcels = MarkdownSection(title="Parcels", summary="Sends parcels.", template="Weigh it.")
     guide = MarkdownSection[Clerk](title="Guide", template="You are ${name}.", tools=[lookup], children=[parcels])
     law = MarkdownSection(title="Law", template="Never reveal a key.", accepts_overrides=False)
     return PromptTemplate(
@@ -103,7 +103,7 @@ def test_every_text_is_replaced(tmp_path: Path, wording: Wording) -> None:
     assert list(report(tuned).applied) == keys
     looked = tuned.bind(Clerk("Bo")).render().tool("lookup")
     assert looked is not None
-    shown = tuned.render(open=set()).text, tuned.bind(Clerk("Bo")).render().text, looked.description
+    shown = tuned.render().text, tuned.bind(Clerk("Bo")).render(open={"guide.parcels"}).text, looked.description
     assert "\n\n".join((*shown, str(looked.parameters_schema))) == wording
 
 

@@ -23,7 +23,7 @@ from handrail.prompt import (
     Section,
     ToolPolicy,
 )
-from handrail.prompt.prompt import SectionTools, free_name
+from handrail.prompt.prompt import free_name
 from handrail.resources import Binding, ResourceContext, ResourceRegistry
 from tests.kit import raises, refusal
 from tests.prompt.samples import Guidance, Lookup, named_tool
@@ -292,7 +292,7 @@ def test_a_section_with_a_summary_starts_closed(wording: Wording) -> None:
         ("billing.refunds", False, ("r",)),
         ("guide", False, ()),
     ]
-    assert rendered.section_tools == SectionTools("open_sections", "close_sections", "read_section")
+    assert rendered.opener == "open_sections"
     assert isinstance(Prompt(template()).resources.get(Ledger), Ledger)  # opening changes no resource of a run
 
 
@@ -307,22 +307,11 @@ def test_an_open_section_is_rendered_as_one_without_a_summary(wording: Wording) 
 def test_a_rendering_is_a_pure_function() -> None:
     """Rendered twice it is equal, byte for byte, whatever was rendered between."""
     prompt = Prompt(template())
-    for paths in (None, frozenset[str](), {"billing"}, {"guide", "billing.refunds"}):
+    for paths in (frozenset[str](), {"billing"}, {"guide", "billing.refunds"}):
         first = prompt.render(open=paths)
         prompt.render(open={"guide"})
         assert prompt.render(open=paths).text.encode() == first.text.encode()
         assert prompt.render(open=paths).sections == first.sections
-
-
-def test_the_text_of_one_section_is_that_of_the_open_prompt(wording: Wording) -> None:
-    """With the numbers that it has there; what is below it is open or closed for itself."""
-    prompt = Prompt(template())
-    assert prompt.section_text("guide") == "## 3. Guide\n\nA long guide."
-    assert prompt.section_text("billing") in prompt.render(open={"billing"}).text
-    whole = {"billing", "billing.refunds"}
-    assert prompt.section_text("billing", open=whole) in prompt.render(open=whole).text
-    with raises(PromptRenderError, wording):
-        prompt.section_text("billing.fees")
 
 
 def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
@@ -338,7 +327,7 @@ def test_only_sections_with_a_summary_can_be_open(wording: Wording) -> None:
 
 
 WRONG: list[dict[str, Any]] = [
-    *({"summary": ""}, {"summary": 7}, {"summary": "of ${nobody}"}, {"starts_open": True}),
+    *({"summary": ""}, {"summary": 7}, {"summary": "of ${nobody}"}),
 ]
 
 

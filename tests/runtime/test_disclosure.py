@@ -105,11 +105,6 @@ def opens(*paths: str, id: str = "open") -> ToolCall:
     return ToolCall(id, "open_sections", {"paths": list(paths), "reason": "needed"})
 
 
-def closes(*paths: str, id: str = "close") -> ToolCall:
-    """A call that closes these sections."""
-    return ToolCall(id, "close_sections", {"paths": list(paths)})
-
-
 ASK_TO_LOOK = Decides(lambda each, _: PolicyDecision.ask("may it?") if each.name == "look" else PolicyDecision.allow())
 CHARGE = ToolCall("charge", "charge", {"order": "A-1"})
 LOOK = ToolCall("look", "look", {})
@@ -238,24 +233,6 @@ def test_another_process_finds_open_what_was_opened(store: FaultyStore) -> None:
         assert executor.execute(CHARGE, reply="r2").success
 
 
-def test_a_repeated_reply_opens_nothing_that_was_closed_after_it(store: FaultyStore) -> None:
-    """The section that a later call has closed stays closed, and the messages are the same."""
-    replies = [([opens("billing"), closes("billing")], "r1"), ([opens("guide")], "r2"), ([closes("guide")], "r3")]
-    said: list[list[str]] = []
-    for _ in range(2):
-        with Session.open(store, "s") as session:
-            executor = desk(session)
-            for calls, reply in replies:
-                answered = expect(Answers, executor.answer(calls, reply=reply))
-                said.append([message.content for message in answered])
-            assert open_paths(executor) == set()
-    assert said[:3] == said[3:]
-    with Session.open(store, "s") as session:
-        executor = desk(session)
-        executor.answer([opens("billing", id="again")], reply="r1")
-        assert open_paths(executor) == {"billing"}
-
-
 def open_and_die(folder: str) -> None:
     """Open a section in a process that is killed."""
     with SqliteStore(Path(folder) / "s.db") as store, Session.open(store, "s") as session:
@@ -276,17 +253,13 @@ def test_a_killed_process_has_opened_and_recorded_or_neither(point: str, is_open
         assert open_paths(executor) == {"billing"}
 
 
-@given(st.lists(st.tuples(st.sampled_from(["open", "close"]), st.sets(st.sampled_from(PATHS), min_size=1)), max_size=6))
-def test_the_open_sections_are_those_of_the_model(steps: list[tuple[str, set[str]]]) -> None:
+@given(st.lists(st.sets(st.sampled_from(PATHS), min_size=1), max_size=6))
+def test_the_open_sections_are_those_of_the_model(steps: list[set[str]]) -> None:
     """Opening opens what is above, too; the text is that of a rendering with just these sections."""
     executor, wanted = ToolExecutor(prompt=PROMPT, session=Session()), set[str]()
-    for number, (verb, paths) in enumerate(steps):
-        call = opens(*sorted(paths)) if verb == "open" else closes(*sorted(paths))
-        executor.execute_all([call], reply=f"r{number}")
-        if verb == "open":
-            wanted |= paths | ({"billing"} if "billing.refunds" in paths else set())
-        else:
-            wanted -= paths
+    for number, paths in enumerate(steps):
+        executor.execute_all([opens(*sorted(paths))], reply=f"r{number}")
+        wanted |= paths | ({"billing"} if "billing.refunds" in paths else set())
         assert open_paths(executor) == wanted
         fresh: RenderedPrompt[str] = PROMPT.render(open=wanted)
         assert executor.text == fresh.text

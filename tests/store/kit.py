@@ -26,8 +26,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import EffectRow, LedgerStore, MemoryStore, SqliteStore, Store
 from handrail.store.protocol import ClaimOwner, EffectChange, EffectInsert, RefusedWrite, change_effect
-from handrail.store.sql import statements
-from handrail.store.sql.database import Database, finish_deletion, remove_expired
+from handrail.store.sql.database import Database, remove_expired
 from handrail.store.sql.units import Committer
 from handrail.store.urls import open as open_store
 from handrail.testing import FakeClock
@@ -262,16 +261,10 @@ def ended_row(clock: Clock, number: int, *, expires: timedelta | None) -> Effect
     return row._replace(status="done", lease_until=None, completed_at=clock.now(), expires_at=expires_at, value=b"12")
 
 
-def delete_in_steps(url: str, session_id: str) -> None:
-    """Delete a session, two rows in each transaction; the target of a crash."""
+def delete_session(url: str, session_id: str) -> None:
+    """Delete a session; the target of a crash."""
     with open_store(url) as store:
-        delete_by_twos(store, store.acquire(session_id, wait=NOW))
-
-
-def delete_by_twos(store: Store, lock: SessionLock) -> None:
-    """Delete a session as its store does, but two rows in each transaction."""
-    assert database_of(store).execute(statements.MARK_DELETED, (*lock[:2], lock.session_id))
-    assert finish_deletion(database_of(store), lock.session_id, most=2)
+        store.delete_session(store.acquire(session_id, wait=NOW))
 
 
 def remove_in_steps(url: str) -> None:

@@ -12,7 +12,6 @@ from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptErro
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import Checkpoint, SessionEntry
 from handrail.store import Store
-from handrail.store.sql import statements
 from handrail.testing import Completed, Crashed, FakeClock
 from tests.crash.forks import fork_to_crash
 from tests.kit import raises
@@ -27,7 +26,7 @@ def history() -> list[SessionEntry]:
     """Entries of two types, which record calls, change a slice, or do neither."""
     own = [kit.entry(number, f"c{number % 4}", "desk:Note" if number % 3 else "desk:Plan") for number in range(1, HEAD)]
     own[3] = own[3]._replace(role="state", reply="")
-    own[6] = own[6]._replace(role="event")
+    own[6] = own[6]._replace(role="state", reply="")
     return [*own, kit.entry(HEAD, "c1", reply="")]
 
 
@@ -85,13 +84,6 @@ def test_fork_is_read_as_one_session(store: Store, clock: FakeClock, first: int,
         assert store.record_of_call("c", call) == store.record_of_call("whole", call)
 
 
-def test_size_of_a_fork_has_no_part_of_its_origin(store: Store, clock: FakeClock) -> None:
-    """Its own entries and calls alone are deleted with it."""
-    write_family(store, clock, 4, 7)
-    sizes = [store.session_size(name)[:2] for name in ("a", "b", "c")]
-    assert sizes == [(4 + 2, 3 + 2), (3 + 2, 2 + 2), (2, 2)]
-
-
 def test_fork_is_all_that_its_row_says(store: Store, clock: FakeClock) -> None:
     """With the origin, the last common entry, and whether it has new keys; also when it is listed and opened."""
     store.release(kit.fill(store, clock))
@@ -126,18 +118,6 @@ def test_origin_is_not_deleted_before_its_forks(store: Store, clock: FakeClock, 
         store.delete_session(store.acquire(name, wait=kit.NOW))
     store.delete_session(lock)
     assert list(store.sessions()) == []
-
-
-def test_fork_whose_deletion_has_begun_holds_no_origin(database: Store, clock: FakeClock) -> None:
-    """It does not exist any more."""
-    lock = kit.fill(database, clock)
-    assert database.create(kit.fork_row(clock, "fork", "s1", 2))
-    fork = database.acquire("fork", wait=kit.NOW)
-    kit.append(database, fork, 2, kit.entries(3, 9), None)
-    assert kit.database_of(database).execute(statements.MARK_DELETED, (*fork[:2], "fork"))
-    assert database.forks("s1") == ()
-    database.delete_session(lock)
-    assert list(database.sessions()) == []
 
 
 def test_session_is_forked_or_deleted(url: str) -> None:

@@ -10,10 +10,9 @@ import pytest
 import handrail.store
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import SessionLostError, SessionNotFoundError
-from handrail.session.persistence.protocol import AnswerChange, AnswerRow, SessionSize
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow
 from handrail.store import Store
-from handrail.store.protocol import ExpiredEffects
-from handrail.store.sql.database import finish_deletion, remove_expired
+from handrail.store.sql.database import remove_expired
 from handrail.testing import Crashed, FakeClock
 from handrail.transaction import UnitOfWork
 from tests.crash.forks import fork_to_crash
@@ -59,23 +58,19 @@ def test_deleted_session_takes_along_what_belongs_to_it_alone(store: Store, cloc
     store.release(kit.fill(store, clock, "s2"))
     answer = AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))
     assert store.apply(UnitOfWork((answer,))) is None
-    size = SessionSize(kit.ENTRIES, kit.ENTRIES, 2, kit.ENTRIES * len(kit.entry(1).items))
-    assert store.session_size("s1") == size
     store.delete_session(lock)
     store.release(lock)
     assert not stands(store, "s1")
     assert list(store.entries("s1")) == []
     assert (store.checkpoint("s1"), store.answers("s1")) == (None, ())
     assert sorted(row.key for row in store.rows() if row.partition != "s2") == ["shop:pay:s1", "shop:pay:s2"]
-    assert store.session_size("s1") == SessionSize(0, 0, 0, 0)
-    assert (store.unfinished_deletions(), store.finish_deletion("s1")) == ((), False)
     assert stands(store, "s2")
     # A new session of the same id has nothing of the old one.
     assert store.create(kit.session_row(clock))
     again = store.acquire("s1", wait=kit.NOW)
     assert (again.row, store.answers("s1")) == (kit.session_row(clock), ())
     kit.append(store, again, 0, kit.entries(1, 1), None)
-    assert store.session_size("s1").entries == 1
+    assert list(store.entries("s1")) == kit.entries(1, 1)
 
 
 def test_only_the_holder_deletes_a_session(store: Store, clock: FakeClock, wording: Wording) -> None:
@@ -109,24 +104,6 @@ def test_sessions_that_another_process_holds_are_known_to_readers(url: str) -> N
         assert not store.acquire("s1", wait=HOUR).was_released
 
 
-def test_session_cannot_be_opened_while_it_is_deleted(database: Store, clock: FakeClock) -> None:
-    """After each transaction of a deletion the session does not exist: no half of it can be read."""
-    lock = kit.fill(database, clock)
-    answers: list[bool] = []
-
-    def look() -> None:
-        with pytest.raises(SessionNotFoundError):
-            database.acquire("s1", wait=HOUR)
-        with pytest.raises(SessionNotFoundError):
-            database.create(kit.fork_row(clock, "fork", "s1", 2))
-        answers.append(database.find("s1") is None and not list(database.sessions()))
-
-    with kit.at_point("unit-after-commit", look):
-        kit.delete_by_twos(database, lock)
-    assert answers == [True] * 6
-    assert database.unfinished_deletions() == ()
-
-
 def test_reader_of_a_session_that_is_deleted_is_told_so(database: Store, clock: FakeClock) -> None:
     """It does not take the missing entries for damage."""
     lock = kit.fill(database, clock)
@@ -137,53 +114,19 @@ def test_reader_of_a_session_that_is_deleted_is_told_so(database: Store, clock: 
         list(reading)
 
 
-@pytest.mark.parametrize(
-    "at, nth",
-    [("unit-before-commit", 1), ("unit-after-commit", 1), ("unit-before-commit", 4), ("unit-after-commit", 6)],
-)
-@pytest.mark.short(2)
-def test_deletion_that_is_killed_leaves_a_session_absent(url: str, at: str, nth: int) -> None:
-    """It is absent once it is marked, before its rows are removed; what is left of them, the next deletion removes."""
-    assert fork_to_crash(kit.delete_in_steps, url, "s1", at=at, nth=nth) == Crashed(at, nth)
+@pytest.mark.parametrize("at", ["unit-before-commit", "unit-after-commit"])
+@pytest.mark.short(1)
+def test_session_whose_deletion_is_killed_is_whole_or_absent(url: str, at: str) -> None:
+    """A deletion is one transaction, and leaves nothing that a new session of the same id could find."""
+    assert fork_to_crash(kit.delete_session, url, "s1", at=at) == Crashed(at)
     with handrail.store.open(url) as store:
-        ended = (at, nth) == ("unit-after-commit", 6)
-        assert not stands(store, "s1")
-        assert store.unfinished_deletions() == (() if ended else ("s1",))
-        assert store.finish_deletion("s1") is not ended
-        assert not stands(store, "s1")
+        assert stands(store, "s1") is (at == "unit-before-commit")
         assert stands(store, "s2")
-
-
-@pytest.mark.short(1)
-def test_session_of_an_id_whose_deletion_was_killed_begins_empty(url: str) -> None:
-    """`create` removes what is left of the old one first."""
-    fork_to_crash(kit.delete_in_steps, url, "s1", at="unit-after-commit", nth=2)
-    with handrail.store.open(url) as store:
-        assert store.create(kit.session_row(SYSTEM_CLOCK))
-        assert not store.create(kit.session_row(SYSTEM_CLOCK))
-        assert [row.key for row in store.rows() if row.partition == "s1"] == []
-        lock = store.acquire("s1", wait=kit.NOW)
-        kit.append(store, lock, 0, kit.entries(1, 1), None)
-        assert store.finish_deletion("s1") is False
-        assert list(store.entries("s1")) == kit.entries(1, 1)
-
-
-@pytest.mark.short(1)
-def test_two_that_finish_a_deletion_leave_a_new_session_alone(url: str) -> None:
-    """The second one finds nothing to do, although the session was begun anew meanwhile."""
-    fork_to_crash(kit.delete_in_steps, url, "s1", at="unit-after-commit", nth=1)
-    with handrail.store.open(url) as store, handrail.store.open(url) as other:
-        calls: list[bool] = []
-
-        def meanwhile() -> None:
-            if not calls:
-                calls.append(True)
-                assert other.create(kit.session_row(SYSTEM_CLOCK))
-                kit.append(other, other.acquire("s1", wait=kit.NOW), 0, kit.entries(1, 3), None)
-
-        with kit.at_point("unit-after-commit", meanwhile):
-            assert finish_deletion(kit.database_of(store), "s1", most=2)
-        assert list(store.entries("s1")) == kit.entries(1, 3)
+        if store.find("s1") is None:
+            assert [row.key for row in store.rows() if row.partition == "s1"] == []
+            assert store.create(kit.session_row(SYSTEM_CLOCK))
+            kit.append(store, store.acquire("s1", wait=kit.NOW), 0, kit.entries(1, 1), None)
+            assert list(store.entries("s1")) == kit.entries(1, 1)
 
 
 def test_expired_effects_are_removed(store: Store, clock: FakeClock) -> None:
@@ -198,8 +141,7 @@ def test_expired_effects_are_removed(store: Store, clock: FakeClock) -> None:
     for row in (*gone, *stay):
         kit.insert(store, row)
     now = clock.now() + HOUR
-    assert store.expired(clock.now()) == ExpiredEffects(0, 0)
-    assert store.expired(now) == ExpiredEffects(5, 5 * len(b"12"))
+    assert (store.expired(clock.now()), store.expired(now)) == (0, 5)
     assert store.remove_expired(now) == 5
     assert sorted(store.rows()) == sorted(stay)
     assert store.remove_expired(now) == 0
@@ -246,6 +188,6 @@ def test_removal_that_is_killed_is_completed_by_the_next(url: str) -> None:
             kit.insert(store, kit.ended_row(SYSTEM_CLOCK, number, expires=-HOUR))
     assert fork_to_crash(kit.remove_in_steps, url, at="unit-after-commit") == Crashed("unit-after-commit")
     with handrail.store.open(url) as store:
-        assert store.expired(store.now()).rows == 3
+        assert store.expired(store.now()) == 3
         assert store.remove_expired(store.now()) == 3
         assert list(store.rows()) == []

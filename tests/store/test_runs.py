@@ -13,7 +13,7 @@ from handrail.store.protocol import RefusedWrite, has_written
 from handrail.store.sql.tables import read_run
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
-from tests.store.kit import NOW, append, at_point, delete_by_twos, entries, fill, fork_row, held, session_row
+from tests.store.kit import NOW, append, entries, fill, fork_row, held, session_row
 from tests.wording import Wording
 
 SECOND = timedelta(seconds=1)
@@ -114,7 +114,7 @@ def test_run_is_written_with_what_it_belongs_to_or_not_at_all(store: Store, cloc
 
 
 def test_run_is_deleted_with_its_session(store: Store, clock: FakeClock) -> None:
-    """A new session of the same id has none; while the deletion goes on nothing of it can be changed."""
+    """A new session of the same id has none."""
     lock = fill(store, clock)
     add(store, clock, row(clock, "s2"))
     assert write(store, row(clock))
@@ -125,16 +125,6 @@ def test_run_is_deleted_with_its_session(store: Store, clock: FakeClock) -> None
     assert store.create(session_row(clock))
     assert store.run("s1") is None
     assert write(store, row(clock))
-
-
-def test_run_of_a_session_whose_deletion_has_begun_is_not_carried_out(database: Store, clock: FakeClock) -> None:
-    """After each transaction of a deletion no worker finds it."""
-    lock = fill(database, clock)
-    assert write(database, row(clock))
-    due: list[object] = []
-    with at_point("unit-after-commit", lambda: due.append(list(database.due_runs("desk", clock.now(), limit=9)))):
-        delete_by_twos(database, lock)
-    assert due == [[]] * len(due) != []
 
 
 def test_refusal_of_a_run_and_a_row_that_cannot_be_read_are_errors(clock: FakeClock, wording: Wording) -> None:

@@ -338,7 +338,7 @@ def _check_call(mode: ExecutionMode, call: object) -> None:
 def _expansion_message(call: ToolCall, error: VisibilityExpansionRequired, rendering: PromptRendering) -> ToolMessage:
     if not error.open_sections:  # the run ends unless the program catches it
         raise error
-    if call.name == rendering.names.open:
+    if call.name == rendering.opener:
         result = ToolResult[None].ok(None, opened_text(error.section_keys))
     else:  # a call that does more than to open sections was undone, and has to be made again
         result = ToolResult[None].error(

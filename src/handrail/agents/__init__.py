@@ -27,7 +27,6 @@ from handrail.agents.project import Project
 from handrail.agents.registry import Entry, Origin, Registry, toolset_factory
 from handrail.agents.run.interface import (
     CallEnded,
-    CallOutput,
     CallStarted,
     CallWaits,
     Listener,
@@ -59,7 +58,6 @@ __all__ = [
     "ApprovalRules",
     "Asker",
     "CallEnded",
-    "CallOutput",
     "CallStarted",
     "CallWaits",
     "Decision",

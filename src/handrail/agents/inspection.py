@@ -18,7 +18,6 @@ from handrail.agents.run.run import AgentRun
 from handrail.agents.unmatched_rules import Listings, argument_names
 from handrail.errors import AgentError
 from handrail.prompt.disclosure import OpenSections
-from handrail.prompt.idempotency import effect_hints
 from handrail.prompt.signature import Effect
 from handrail.prompt.template import PlacedSection
 
@@ -143,10 +142,7 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
         effect=metadata.effect,
         approval=verdict,
         parameters=definition.parameters_json_schema,
-        hints=(
-            *effect_hints(declares.effect, declares_effect=declares.declares_effect, idempotency=declares.idempotency),
-            *([_IRREVERSIBLE] if tool is not None and tool.may_act and tool.undo is None else ()),
-        ),
+        hints=(_IRREVERSIBLE,) if tool is not None and tool.may_act and tool.undo is None else (),
         # Without rules on arguments that the tool does not have.
         on_arguments=tuple(
             (verdict, rule)

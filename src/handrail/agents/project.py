@@ -40,7 +40,7 @@ from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.modules import discover, forget_modules, import_modules, package_offers
 from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, ToolsetFactory, resolve
 from handrail.agents.toolsets.builtin import BUILT_INS
-from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
+from handrail.contrib.tools import GIT_READING, READING, ShellRule
 from handrail.errors import (
     AgentError,
     AgentFileError,
@@ -60,8 +60,6 @@ from handrail.serde.formatting import enumerated, nearest, shorten
 READY_RULES: Mapping[str, tuple[ShellRule, ...]] = {
     "reading": READING,
     "git-reading": GIT_READING,
-    "fixing": FIXING,
-    "checking": CHECKING,
 }
 """The ready rules by the names that a project gives them."""
 

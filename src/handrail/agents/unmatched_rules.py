@@ -41,7 +41,8 @@ from handrail.agents.toolsets.labelled_toolset import input_schema
 from handrail.agents.toolsets.lifetimes import SharedToolset
 from handrail.errors import ApprovalRulesError, DiscoveryError, DocumentError
 from handrail.prompt import Section, Tool
-from handrail.prompt.disclosure import SECTION_REQUESTS
+from handrail.prompt.disclosure import OpenRequest
+from handrail.prompt.prompt import OPENER
 from handrail.runtime.calls import READER
 from handrail.runtime.long_results import result_reader
 from handrail.serde import codec
@@ -197,14 +198,14 @@ def project_names(project: Project, agent: AgentFile, listings: Listings) -> Pro
     # The arguments of an offered tool are not known: importing its package only for this check would be wrong.
     names = {tool.name for tool in tools.values()}
     offers = {offer.name for offer in registry.offers if offer.kind == "tool"}
-    # Every run may be offered the reader when a result has been cut, and the requests when a section has a summary.
+    # Every run may be offered the reader when a result has been cut, and the opener when a section has a summary.
     reader = result_reader(READER)
     return ProjectNames(
         tools=(
             *tools.values(),
             *map(ToolSummary, sorted(offers - names)),
             ToolSummary(READER, lambda: reader.parameters_schema),
-            *(ToolSummary(name, partial(_request_schema, request)) for name, request in SECTION_REQUESTS.items()),
+            ToolSummary(OPENER, lambda: codec(OpenRequest).schema),
         ),
         agents=tuple(sorted(files)),
         running=tuple(running),
@@ -264,10 +265,6 @@ def _summarize(tool: ToolDef) -> ToolSummary:
 
 def _summarize_definition(definition: ToolDefinition) -> ToolSummary:
     return ToolSummary(definition.name, lambda: definition.parameters_json_schema)
-
-
-def _request_schema(kind: type[Any]) -> Schema:
-    return codec(kind).schema
 
 
 def _entry(namespace: Mapping[str, Entry], name: str) -> Entry | None:

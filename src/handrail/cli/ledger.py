@@ -35,7 +35,7 @@ from handrail.prompt.signature import DAY
 from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Finding, lacks_value, lease_expired, removable
-from handrail.serde.formatting import count_noun, format_size
+from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect, prove_owner
@@ -421,14 +421,13 @@ def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOp
     check_can_ask(screen, "removes expired effects", yes=yes or dry_run)
     with options.open(writing=not dry_run) as store:
         expired = store.expired(store.now())
-        words = f"{count_noun(expired.rows, 'expired effect')} ({format_size(expired.bytes)})"
-        if expired.rows and not (yes or dry_run) and not screen.confirm(f"Remove {words}?"):
+        words = count_noun(expired, "expired effect")
+        if expired and not (yes or dry_run) and not screen.confirm(f"Remove {words}?"):
             screen.remark("Nothing was removed.")
             return FAILED
         count = 0 if dry_run else EffectLedger(store).prune_expired()
     if options.as_json:
-        would_remove = expired.rows if dry_run else 0
-        screen.json({"removed": count, "would_remove": would_remove, "bytes": expired.bytes, "dry_run": dry_run})
+        screen.json({"removed": count, "would_remove": expired if dry_run else 0, "dry_run": dry_run})
     else:
         screen.say(f"Would remove {words}." if dry_run else f"Removed {count_noun(count, 'expired effect')}.")
     return DONE

@@ -6,35 +6,26 @@ filesystem owns the lock over both and enforces the rules of the protocol.
 
 from __future__ import annotations
 
-import os
-import stat
 import threading
 from copy import copy
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from uuid import uuid4
 
 from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
-from handrail.filesystem.disk import open_to_read, translate_os_errors
-from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, exclude_patterns, showing
-from handrail.filesystem.paths import ROOT, folders_above, is_inside, join, normalise, parent_folder, to_text
+from handrail.filesystem.path_filters import PathFilter, PathMatcher, Pattern
+from handrail.filesystem.paths import ROOT, folders_above, is_inside, join, normalise, parent_folder
 from handrail.filesystem.protocol import FileStart, hash_content
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, FolderReader, Scan, Start, WalkRequest, walk
-from handrail.process import is_protected, protected_paths
 from handrail.transaction import Transaction, check_write
 from handrail.transaction.changes import CallChange, FileContent, file_change
 from handrail.transaction.undoing import MOST_UNDONE_CALLS, UndoChange, UndoImage
 from handrail.turns import Turn
-from handrail.waiting import check_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-MAX_COPIED_BYTES: Final = 100_000_000
-"""How much `InMemoryFilesystem.copy_in` copies unless another limit is given."""
 
 
 class InMemoryFilesystem:
@@ -106,57 +97,6 @@ class InMemoryFilesystem:
             self._check_write(f"write {path}")
             self._write(path, data)
 
-    def copy_in(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        to: str = ROOT,
-        include: Iterable[str] = ("**",),
-        exclude: Iterable[str] = (),
-        max_bytes: int = MAX_COPIED_BYTES,
-    ) -> None:
-        """Copies the files of a folder on disk; what is changed there later, or here, stays apart.
-
-        Links, `.git`, what is not a file, and databases that this process has open are left out. A file that was at a
-        path is replaced. On failure nothing is changed.
-
-        Args:
-            folder: the folder on disk.
-            to: the folder here that the files are copied to.
-            include: patterns of what is copied; see `handrail.filesystem.path_filters.NotIncluded`.
-            exclude: patterns of what is not; see `handrail.filesystem.path_filters.ExcludedPaths`.
-            max_bytes: how much is copied at most.
-
-        Raises:
-            FilesystemError: there is no such folder, or its files have more bytes or cannot be read.
-            PathConflictError: a file is where a folder is needed, or the reverse.
-            PathEscapeError: a pattern, or `to`, is not one inside the root.
-        """
-        check_blocking("copying", folder)
-        to = self.shortest(to)
-        if not Path(folder).is_dir():
-            raise FilesystemError(f"{os.fspath(folder)!r} is not a folder; name one file by include.", path=to)
-        path_filter = showing(include, (paths.GIT_FOLDER, *exclude_patterns(exclude)))
-        with translate_os_errors(f"copy {os.fspath(folder)}", to):
-            files = list(_files_on_disk(Path(folder).resolve(), path_filter))
-            size = sum(bytes_of_file for _, _, bytes_of_file in files)
-            if size > max_bytes:
-                msg = (
-                    f"{os.fspath(folder)!r} has {size:,} bytes to copy, and at most {max_bytes:,} are copied. Name "
-                    "fewer files by include or exclude, or raise max_bytes."
-                )
-                raise FilesystemError(msg, path=to)
-            contents = {normalise(join(to, path)): _content(place) for path, place, _ in files}
-        with self._lock:
-            self._check_write(f"copy files to {to}")
-            before = self._journal.snapshot()
-            try:
-                for path, data in contents.items():
-                    self._write(path, data)
-            except FilesystemError:
-                self.restore(before)
-                raise
-
     def exists(self, path: str) -> bool:
         """Returns whether there is anything at a path; see `Filesystem.exists`."""
         path = self.shortest(path)
@@ -182,7 +122,7 @@ class InMemoryFilesystem:
         """Files and folders whose path matches; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
-    def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
+    def scan(self, folder: str, pattern: str | PathMatcher, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
         folder = self.shortest(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
@@ -428,29 +368,6 @@ class InMemoryFilesystem:
         there = self._tree.at(dst)
         if there is not NO_NODE:
             raise paths.exists_already(dst, is_folder=there is FOLDER, src=src)
-
-
-def _files_on_disk(root: Path, path_filter: PathFilter) -> Iterator[tuple[str, Path, int]]:
-    # To close a database that is open here would release its locks.
-    protected = {root / path for path in protected_paths(root)}
-    folders = [(ROOT, root)]
-    for folder, place in folders:  # grows while it is walked
-        with os.scandir(place) as entries:
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                path, inner = join(folder, to_text(os.fsencode(entry.name))), place / entry.name
-                status = entry.stat(follow_symlinks=False)
-                is_folder = stat.S_ISDIR(status.st_mode)
-                if inner in protected or path_filter.unreadable(path, is_folder=is_folder) is not None:
-                    continue
-                if is_folder:
-                    folders.append((path, inner))
-                elif stat.S_ISREG(status.st_mode) and not is_protected(status):
-                    yield path, inner, status.st_size
-
-
-def _content(place: Path) -> bytes:
-    with open(open_to_read(place, at=None), "rb") as file:  # noqa: PTH123 - a descriptor
-        return file.read()
 
 
 def _shown(entry: MemoryNode) -> FileContent:

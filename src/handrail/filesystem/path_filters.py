@@ -27,7 +27,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias
 
 from handrail.errors import PathEscapeError
 from handrail.filesystem.paths import GIT_FOLDER, ROOT, composed, hidden, holds_asked_about, holds_hidden, normalise
@@ -41,9 +41,6 @@ _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 _MOST_ALTERNATIVES = 100
 """How many texts the braces in one part of a pattern may stand for."""
-
-Name = TypeVar("Name", str, bytes)
-"""One part of a path."""
 
 Places: TypeAlias = frozenset[int]
 """The places in a pattern that a path has reached."""
@@ -320,17 +317,17 @@ def _anywhere(pattern: str) -> str:
     return pattern if "/" in pattern.rstrip("/") or pattern == "**" else f"**/{pattern}"
 
 
-class PathMatcher(Generic[Name]):
+class PathMatcher:
     """Decides part by part whether a path matches, from the places `start` to the place `end`."""
 
     __slots__ = ("_fits", "end", "start")
 
-    def __init__(self, fits: Sequence[Callable[[Name], object] | None]) -> None:
-        self._fits: tuple[Callable[[Name], object] | None, ...] = tuple(fits)
+    def __init__(self, fits: Sequence[Callable[[str], object] | None]) -> None:
+        self._fits: tuple[Callable[[str], object] | None, ...] = tuple(fits)
         self.end: int = len(self._fits)
         self.start: Places = self._reached({0})
 
-    def after(self, name: Name, places: Places) -> Places:
+    def after(self, name: str, places: Places) -> Places:
         """The places that a path has reached when its next part is `name`."""
         # All places at once: a path may have reached several. Trying one after the other would take longer with each
         # `**` by a factor of the depth.
@@ -360,11 +357,7 @@ class PathMatcher(Generic[Name]):
         return frozenset(places)
 
 
-PathPattern: TypeAlias = PathMatcher[str]
-"""The matcher for paths of a filesystem: a `Pattern`, or the rest of one."""
-
-
-class Pattern(PathMatcher[str]):
+class Pattern(PathMatcher):
     """One pattern of `Filesystem.glob`; `PathEscapeError` if it is not one inside the root."""
 
     __slots__ = ()

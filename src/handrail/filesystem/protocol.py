@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.path_filters import PathFilter, PathPattern
+from handrail.filesystem.path_filters import PathFilter, PathMatcher
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import Snapshotable
 from handrail.turns import Turn
@@ -130,7 +130,7 @@ class Filesystem(Snapshotable[object], Protocol):
         """
         ...
 
-    def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
+    def scan(self, folder: str, pattern: str | PathMatcher, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path from there matches, within bounds, and what was left out.
 
         The folder may be a link; no link below it is followed. `scan(".", pattern).entries` is `glob(pattern)`.

@@ -12,19 +12,20 @@ settings, and which files git tracks are not considered.
 
 A file is read as git reads a `.gitignore`, byte for byte; tests hold it to the `git` command. Of the lines that match,
 the last one decides. A line that cannot be read matches nothing: one with a bracket that is not closed, or with a
-bracket that holds a `\`, a class such as `[:alpha:]`, a range backwards or two `-` in a row. Each part of a pattern is
-matched in one pass, so a file that a model has written cannot make a walk hang. pathspec does not ensure that, and its
-rules are not exactly git's, so it is not used (decision 29).
+bracket that holds a `\`, a class such as `[:alpha:]` or two `-` in a row. Each part of a pattern is matched in one
+pass, so a file that a model has written cannot make a walk hang. pathspec does not ensure that, and its rules are not
+exactly git's, so it is not used (decision 29).
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from handrail.filesystem.path_filters import NOWHERE, PathFilter, PathMatcher, PathPattern, Places
+from handrail.filesystem.path_filters import NOWHERE, PathFilter, PathMatcher, Places
 from handrail.filesystem.paths import GIT_FOLDER, MAX_DEPTH, ROOT, join, path_depth, to_bytes
 
 StopReason: TypeAlias = Literal["time", "number"]
@@ -117,7 +118,7 @@ class _Visit(NamedTuple):
 
 @dataclass(slots=True)
 class _Walk:
-    pattern: PathPattern
+    pattern: PathMatcher
     folders: FolderReader
     path_filter: PathFilter
     look: WalkRequest
@@ -188,7 +189,7 @@ class _Walk:
         return ignored or unlisted
 
 
-def walk(start: Start, pattern: PathPattern, folders: FolderReader, path_filter: PathFilter, look: WalkRequest) -> Scan:
+def walk(start: Start, pattern: PathMatcher, folders: FolderReader, path_filter: PathFilter, look: WalkRequest) -> Scan:
     """The entries in a folder whose path from there matches."""
     # A walk may begin in a folder that the files above hide, or for which they have rules.
     rules = None if look.ignored else _rules_above(start.real, folders)
@@ -225,15 +226,15 @@ MOST_RULE_BYTES: Final = 1 << 20
 ReadRuleFile: TypeAlias = Callable[[str], bytes | None]
 """The content of an ignore file, by its path relative to the folder; `None` if there is none that counts."""
 
-FitsName: TypeAlias = Callable[[bytes], object]
+FitsName: TypeAlias = Callable[[str], object]
 """Whether a name matches one part of a pattern."""
 
 _MOST_LINES = 10_000
 """How many patterns of one file count, from its start."""
 
-_TOKEN = re.compile(rb"(?s)\\(?P<escaped>.)|\[(?P<negation>[!^]?)(?P<inside>\]?[^\]]*)\]|(?P<plain>[^\\\[])")
-_UNREAD_INSIDE = re.compile(rb"\\|\[:|--")
-_SPECIAL = frozenset(b"*?[\\")
+_TOKEN = re.compile(r"(?s)\\.|\[[!^]?+\]?+(?:(?!\[:|--)[^\]\\])*+\]")
+_READ = re.compile(rf"(?:{_TOKEN.pattern.removeprefix('(?s)')}|[^\\\[])++", re.DOTALL)
+_SPECIAL = frozenset("*?[\\/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ class _Source:
     file: IgnoreFile
     places: dict[int, Places]
 
-    def enter(self, name: bytes) -> _Source:
+    def enter(self, name: str) -> _Source:
         after = self.file.enter(name, self.places)
         # The same object if nothing has changed, so that a walk of a large tree makes few of them.
         return self if after == self.places else _Source(self.rank, self.file, after)
@@ -256,7 +257,7 @@ class IgnoreRules:
 
     def hides(self, name: str, *, is_folder: bool) -> bool:
         """Returns whether the entry `name` of this folder is hidden."""
-        data = to_bytes(name) if self.sources else b""
+        data = _to_bytes(name) if self.sources else ""
         for source in self.sources:
             verdict = source.file.hides(data, source.places, is_folder=is_folder)
             if verdict is not None:
@@ -267,7 +268,7 @@ class IgnoreRules:
         """The rules of the files above for the folder `name` in this one."""
         if not self.sources:
             return self
-        data = to_bytes(name)
+        data = _to_bytes(name)
         return IgnoreRules(tuple(source.enter(data) for source in self.sources))
 
     def with_files(self, present: Collection[str], read: ReadRuleFile) -> IgnoreRules:
@@ -293,10 +294,10 @@ class IgnorePattern:
     hides: bool
     folders_only: bool
     name: FitsName | None = None
-    path: PathMatcher[bytes] | None = None
-    literal: bytes | None = None
+    path: PathMatcher | None = None
+    literal: str | None = None
 
-    def fits(self, name: bytes, places: Places, *, is_folder: bool) -> bool:
+    def fits(self, name: str, places: Places, *, is_folder: bool) -> bool:
         """Returns whether it matches an entry of a folder in which it has reached these places."""
         if self.folders_only and not is_folder:
             return False
@@ -312,7 +313,7 @@ class IgnoreFile:
 
     def __init__(self, patterns: Sequence[IgnorePattern]) -> None:
         # Most patterns are one name. They are found by a look-up, however many there are; only the others are tried.
-        self._literal: dict[bytes, list[tuple[int, IgnorePattern]]] = {}
+        self._literal: dict[str, list[tuple[int, IgnorePattern]]] = {}
         self._others = [item for item in enumerate(patterns) if item[1].literal is None]
         for number, pattern in enumerate(patterns):
             if pattern.literal is not None:
@@ -322,7 +323,7 @@ class IgnoreFile:
         }
         """The start of each pattern that is tied to the folder of the file, by its number."""
 
-    def hides(self, name: bytes, places: dict[int, Places], *, is_folder: bool) -> bool | None:
+    def hides(self, name: str, places: dict[int, Places], *, is_folder: bool) -> bool | None:
         """The decision of the last pattern that matches a name, at its places there; `None` if none does."""
         candidates = (*self._others, *self._literal[name]) if name in self._literal else self._others
         matching = (
@@ -332,7 +333,7 @@ class IgnoreFile:
         )
         return max(matching, default=(0, None))[1]
 
-    def enter(self, name: bytes, places: dict[int, Places]) -> dict[int, Places]:
+    def enter(self, name: str, places: dict[int, Places]) -> dict[int, Places]:
         """The places of the patterns in the subfolder `name`, without patterns that can match nothing there."""
         after: dict[int, Places] = {}
         for number, pattern in self._others if places else ():
@@ -346,75 +347,55 @@ class IgnoreFile:
 def read_ignore_file(data: bytes) -> IgnoreFile:
     """The patterns in the content of an ignore file; a line that cannot be read matches nothing."""
     # Git splits at line feeds only, where `splitlines` also splits at a single carriage return.
-    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    patterns = (parse_ignore_pattern(line.removesuffix(b"\r")) for line in lines[:_MOST_LINES])
+    lines = data.removeprefix(b"\xef\xbb\xbf").decode("latin-1").split("\n")
+    patterns = (parse_ignore_pattern(line.removesuffix("\r")) for line in lines[:_MOST_LINES])
     return IgnoreFile([pattern for pattern in patterns if pattern is not None])
 
 
-def parse_ignore_pattern(line: bytes) -> IgnorePattern | None:
+def parse_ignore_pattern(line: str) -> IgnorePattern | None:
     """The pattern in one line; `None` for a comment, a blank line, or one that matches nothing."""
     # The order is git's: spaces first, so that `/` at the end is found before spaces that do not count.
-    line = b"" if line.startswith(b"#") else _without_spaces_at_end(line)
-    pattern = line.removeprefix(b"!")
-    hides, folders_only = pattern == line, pattern.endswith(b"/")
-    pattern = pattern.removesuffix(b"/")
-    if not pattern:
+    line = "" if line.startswith("#") else _without_spaces_at_end(line)
+    pattern = line.removeprefix("!")
+    hides, folders_only = pattern == line, pattern.endswith("/")
+    pattern = pattern.removesuffix("/")
+    if not _READ.fullmatch(pattern):
         return None
-    if _SPECIAL.isdisjoint(pattern) and b"/" not in pattern:
+    if _SPECIAL.isdisjoint(pattern):
         return IgnorePattern(hides, folders_only, literal=pattern)
-    try:
-        parts = [_compiled(tokens) for tokens in _split(pattern.removeprefix(b"/"))]
-    except re.error:
+    texts = _TOKEN.sub(_to_fnmatch, pattern).removeprefix("/").split("/")
+    if not all(texts):  # no name is empty
         return None
-    if b"/" not in pattern:
+    parts = [_test_name(text) for text in texts]
+    if "/" not in pattern:
         return IgnorePattern(hides, folders_only, name=parts[0] or bool)
     if parts[-1] is None:
         parts.append(bool)  # `**` at the end: everything below, but not the folder itself
     return IgnorePattern(hides, folders_only, path=PathMatcher(parts))
 
 
-def _without_spaces_at_end(line: bytes) -> bytes:
-    text = line.rstrip(b" ")
+def _without_spaces_at_end(line: str) -> str:
+    text = line.rstrip(" ")
     # An even number of backslashes escape each other; an odd one escapes the first space, which stays.
-    escapes = len(text) - len(text.rstrip(b"\\"))
+    escapes = len(text) - len(text.rstrip("\\"))
     return line[: len(text) + escapes % 2]
 
 
-def _split(pattern: bytes) -> list[list[bytes]]:
-    parts: list[list[bytes]] = [[]]
-    at = 0
-    while at < len(pattern):
-        if (token := _TOKEN.match(pattern, at)) is None:
-            raise re.error("a bracket that is not closed, or a backslash at the end")
-        at = token.end()
-        plain, character = token["plain"], token["plain"] or token["escaped"]
-        if character == b"/":
-            parts.append([])
-        elif plain in {b"*", b"?"}:
-            parts[-1].append(b"" if plain == b"*" else b".")
-        else:
-            parts[-1].append(re.escape(character) if character else _bracket(token["negation"], token["inside"]))
-    return parts
-
-
-def _bracket(negation: bytes, inside: bytes) -> bytes:
-    if _UNREAD_INSIDE.search(inside):
-        raise re.error("a bracket with a class, an escape or a range that is not read")
-    return b"[" + (b"^" if negation else b"") + re.sub(rb"[\[\]^&|~]", rb"\\\g<0>", inside) + b"]"
-
-
-def _compiled(tokens: list[bytes]) -> FitsName | None:
-    if not tokens:
-        raise re.error("two slashes in a row")  # no name is empty
-    if len(tokens) > 1 and not any(tokens):
+def _test_name(text: str) -> FitsName | None:
+    if len(text) > 1 and not text.strip("*"):
         return None
-    pieces: list[bytes] = [b""]
-    for token in tokens:
-        pieces = [*pieces[:-1], pieces[-1] + token] if token else [*pieces, b""]
-    first, rest = pieces[0], pieces[1:]
-    # The first occurrence of a piece leaves the most room for the pieces after it, so no other needs to be tried: an
-    # atomic group gives up all others, and the time is bounded by the length of the name times that of the pattern.
-    middle = b"".join(b"(?>.*?" + piece + b")" for piece in rest[:-1])
-    last = b".*" + rest[-1] if rest else b""
-    # A name may hold a line feed: `.` must match it, and `$` would also match before one at the end.
-    return re.compile(b"(?s:" + first + middle + last + rb")\Z").match
+    # The expressions of `translate` do not backtrack over stars, so no line makes a walk hang.
+    return re.compile(fnmatch.translate(text)).match
+
+
+def _to_fnmatch(token: re.Match[str]) -> str:
+    text = token[0]
+    if text.startswith("\\"):
+        return f"[{text[1]}]" if text[1] in "*?[" else text[1]
+    # No name has a slash, so that of a bracket matches nothing.
+    return (f"[!{text[2:]}" if text.startswith("[^") else text).replace("/", "")
+
+
+def _to_bytes(name: str) -> str:
+    """A name with a character for each of its bytes, as git compares them."""
+    return to_bytes(name).decode("latin-1")

@@ -23,9 +23,6 @@ from handrail.prompt.tool_result import BinaryPart, FileShown, TextPart, ToolRes
 if TYPE_CHECKING:
     from handrail.prompt.function_tools import FunctionTool, tool
     from handrail.prompt.hooks import (
-        AllOf,
-        AnyOf,
-        BudgetFeedback,
         CompletionCheck,
         CompletionChecker,
         CompletionContext,
@@ -55,7 +52,7 @@ else:
         __name__,
         {
             "function_tools": "FunctionTool tool",
-            "hooks": "AllOf AnyOf BudgetFeedback CompletionCheck CompletionChecker CompletionContext DeadlineFeedback "
+            "hooks": "CompletionCheck CompletionChecker CompletionContext DeadlineFeedback "
             "Feedback FeedbackContext FeedbackProvider FeedbackTrigger FilesExist StaticFeedback",
             "idempotency": "External IdempotencyConfig",
             "overrides": "OverridesReport PromptText template_texts",
@@ -67,13 +64,10 @@ else:
     )
 
 __all__ = [
-    "AllOf",
-    "AnyOf",
     "Approval",
     "ApprovalRequest",
     "Approver",
     "BinaryPart",
-    "BudgetFeedback",
     "CompletionCheck",
     "CompletionChecker",
     "CompletionContext",

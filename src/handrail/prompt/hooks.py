@@ -238,29 +238,6 @@ class DeadlineFeedback:
         return Feedback(f"Time left (h:mm:ss): {seconds}.", _WRAP_UP if remaining <= self.warn_below else ())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetFeedback:
-    """The rest of the budget of the run: its tokens and its tool calls. Without a budget there is nothing to say.
-
-    Attributes:
-        warn_at: from this part of a limit on, the model is also advised to come to an end; from 0 to 1.
-    """
-
-    trigger: FeedbackTrigger = field(default=FeedbackTrigger(every_calls=10))
-    warn_at: float = 0.8
-    name: str = "budget"
-
-    def provide(self, context: FeedbackContext, /) -> Feedback | None:
-        """The rest of each limit."""
-        tracker = context.budget_tracker
-        rows = () if tracker is None else tuple(tracker.usage())
-        if not rows:
-            return None
-        text = ", ".join(f"{max(allowed - count, 0):,} of {allowed:,} {what}" for what, count, allowed in rows)
-        is_short = any(count >= self.warn_at * allowed for _, count, allowed in rows)
-        return Feedback(f"Budget left: {text}.", _WRAP_UP if is_short else ())
-
-
 def checked_providers(providers: Iterable[Any]) -> tuple[FeedbackProvider, ...]:
     """Checks the providers of a prompt."""
     checked: dict[str, FeedbackProvider] = {}
@@ -339,43 +316,6 @@ class FilesExist:
         if not absent:
             return ()
         return (f"These files do not exist: {enumerated(absent, limit=_LONGEST_LIST)}.",)
-
-
-class _Combined:
-    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker | CompletionFunction, ...] = checkers
-        for checker in checkers:
-            _check_checker(checker)
-
-
-class AllOf(_Combined):
-    """Complete if all of its checkers say so; with none, it is complete.
-
-    Raises:
-        PromptValidationError: a checker is neither a checker nor a function.
-    """
-
-    def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        """The sentences of all checkers, in their order."""
-        return tuple(sentence for checker in self.checkers for sentence in _missing(checker, context))
-
-
-class AnyOf(_Combined):
-    """Complete if one of its checkers says so; those after it are not asked. With none, it is complete.
-
-    Raises:
-        PromptValidationError: a checker is neither a checker nor a function.
-    """
-
-    def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        """The sentences of each checker, and that one of these suffices."""
-        alternatives: list[str] = []
-        for checker in self.checkers:
-            missing = _missing(checker, context)
-            if not missing:
-                return ()
-            alternatives.append(" ".join(missing))
-        return [f"One of these suffices: {' Or: '.join(alternatives)}"] if len(alternatives) > 1 else alternatives
 
 
 @dataclass(frozen=True, slots=True)

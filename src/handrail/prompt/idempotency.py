@@ -42,7 +42,7 @@ from handrail.errors import (
     RunAbortedError,
     ToolValidationError,
 )
-from handrail.prompt.signature import DAY, MINUTE, ApplyEffect, Effect, Reconcile, calling_fault
+from handrail.prompt.signature import DAY, MINUTE, ApplyEffect, Reconcile, calling_fault
 from handrail.serde import digest, type_masking
 from handrail.serde.annotations import is_record, record_types
 from handrail.serde.json_values import escape_surrogates
@@ -408,18 +408,3 @@ NEVER_ASKED = (
     "run again; write on_orphan='reconcile', or leave reconcile out."
 )
 """The fault of a reconciler beside `on_orphan="retry"`."""
-
-
-def effect_hints(effect: Effect, *, declares_effect: bool, idempotency: IdempotencyConfig | None) -> tuple[str, ...]:
-    """Likely mistakes in the declaration of an effect, as sentences for `handrail check`."""
-    if idempotency is None or not idempotency.has_key or effect != "state":
-        return ()
-    silence = (
-        "it has an idempotency key and does not declare its effect: write effect='external' if its calls act "
-        "outside, or effect='state' if all their changes are rolled back"
-    )
-    repeats = (
-        "its key is computed from all arguments, so a change that is made, reverted and requested again is "
-        "answered from the ledger and not made. A state call does not need a key to run once"
-    )
-    return (*(() if declares_effect else (silence,)), *((repeats,) if idempotency.strategy == "auto" else ()))

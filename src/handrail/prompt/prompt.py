@@ -1,9 +1,6 @@
 """A prompt with its parameters and resources, and its rendered form: the text of the enabled sections, and their tools.
 
-| a section with a summary | is shown by | is opened by |
-|---|---|---|
-| with tools, its own or those of the sections below it | its summary, and the names of its tools | `open_sections` |
-| without tools | its summary | `read_section` returns its text; it stays closed |
+A closed section is shown by its summary and the names of its tools, with those of the sections below it.
 
 A rendering is a pure function of the template, the parameters, and the paths of the open sections, which
 `handrail.prompt.disclosure` keeps.
@@ -38,17 +35,8 @@ if TYPE_CHECKING:
 _LONGEST_LIST = 400  # bytes of the names of tools, and of sections, in one sentence
 
 
-class SectionTools(NamedTuple):
-    """The names of the tools by which the model opens, closes and reads sections."""
-
-    open: str
-    close: str
-    read: str
-
-    @staticmethod
-    def beside(names: Collection[str]) -> SectionTools:
-        """The names for a prompt whose own tools have these names."""
-        return SectionTools(*(free_name(name, names) for name in ("open_sections", "close_sections", "read_section")))
+OPENER = "open_sections"
+"""The tool by which the model opens sections, in a prompt without another tool of the name."""
 
 
 def free_name(name: str, others: Collection[str]) -> str:
@@ -70,17 +58,11 @@ class SummarizedSection(NamedTuple):
     title: str
     is_open: bool
     tools: tuple[str, ...]
-    brings_tools: bool
 
-    def invitation(self, names: SectionTools) -> str:
+    def invitation(self, opener: str) -> str:
         """The sentence below the summary of a closed section: how the model opens it."""
-        if not self.brings_tools:
-            return f'[This section is closed. To read it, call {names.read} with path="{self.path}".]'
-        tools = f" ({enumerated(self.tools, limit=_LONGEST_LIST)})" if self.tools else ""
-        return (
-            f"[This section is closed. To read it and to use its tools{tools}, call {names.open} with "
-            f'paths=["{self.path}"].]'
-        )
+        tools = f", with its tools ({enumerated(self.tools, limit=_LONGEST_LIST)})" if self.tools else ""
+        return f'[This section is closed. To open it{tools}, call {opener} with paths=["{self.path}"].]'
 
 
 def closed_above(path: tuple[str, ...], closed: AbstractSet[str]) -> str | None:
@@ -217,11 +199,11 @@ class Prompt(Generic[Out]):
         bound.overrides = report
         return bound
 
-    def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[Out]:
+    def render(self, *, open: AbstractSet[str] = frozenset()) -> RenderedPrompt[Out]:
         """The prompt as the model receives it: a pure function of the template, the parameters and `open`.
 
         Args:
-            open: the dotted paths of the sections with a summary that are open; by default those that start open.
+            open: the dotted paths of the sections with a summary that are open.
 
         Raises:
             PromptRenderError: an enabled section lacks its parameters, or failed to render, or `open` names a section
@@ -241,19 +223,8 @@ class Prompt(Generic[Out]):
             output_type=template.output_type,
             prompt_policies=tuple(template.policies),
             sections=rendering.sections,
-            section_tools=rendering.names if rendering.sections else None,
+            opener=rendering.opener if rendering.sections else None,
         )
-
-    def section_text(self, path: str, *, open: AbstractSet[str] | None = None) -> str:
-        """The heading and text of one section with those of the sections below it, as when it is open.
-
-        Raises:
-            PromptRenderError: the section does not exist or is disabled, or as for `render`.
-        """
-        rendering = _Rendering(self.template, self._params, open)
-        if not rendering.below(path):
-            raise PromptRenderError(f"the section {path!r} does not exist in {self.template.name}, or is not enabled.")
-        return rendering.text(path)
 
     def _merged(self) -> ResourceRegistry:
         merged = self.template.registry
@@ -301,7 +272,7 @@ class RenderedPrompt(Generic[Out]):
         policies: the policies of each tool, by its name, outermost section first.
         prompt_policies: the policies of the prompt itself, which judge the calls of tools that no section brings.
         sections: the enabled sections with a summary, open or closed, also those below closed ones.
-        section_tools: the names of the tools that open and read them; `None` if no section has a summary.
+        opener: the name of the tool that opens them; `None` if no section has a summary.
     """
 
     name: str
@@ -311,7 +282,7 @@ class RenderedPrompt(Generic[Out]):
     output_type: type[Out] | None
     prompt_policies: tuple[ToolPolicy, ...] = ()
     sections: tuple[SummarizedSection, ...] = ()
-    section_tools: SectionTools | None = None
+    opener: str | None = None
     _by_name: dict[str, Tool[Any, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -342,43 +313,36 @@ class EnabledSection(NamedTuple):
 
 
 class _Rendering:
-    def __init__(self, template: PromptTemplate[Any], params: BoundParams, open: AbstractSet[str] | None) -> None:
-        if open:
-            check_paths(open, [placed.dotted for placed in template.placed_sections() if placed.section.summary_text])
+    def __init__(self, template: PromptTemplate[Any], params: BoundParams, open: AbstractSet[str]) -> None:
+        check_paths(open, [placed.dotted for placed in template.placed_sections() if placed.section.summary_text])
         self._params = params
         self._enabled = tuple(enabled_sections(template.tree, params))
         self.sections = tuple(
             self._summarized(one.placed, open) for one in self._enabled if one.placed.section.summary_text is not None
         )
-        self.names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
+        self.opener = free_name(OPENER, {tool.name for tool, _ in template.placed_tools()})
 
-    def _summarized(self, placed: PlacedSection, open: AbstractSet[str] | None) -> SummarizedSection:
-        is_open = _switch(placed, "starts_open", self._params) if open is None else placed.dotted in open
-        below = [enabled.placed.section for enabled in self.below(placed.dotted)]
-        tools = tuple(tool.name for section in below for tool in section.tools)
-        brings = any(section.brings_tools for section in below)
-        return SummarizedSection(placed.dotted, placed.section.title, is_open, tools, brings)
+    def _summarized(self, placed: PlacedSection, open: AbstractSet[str]) -> SummarizedSection:
+        below = (one.placed for one in self._enabled if f"{one.placed.dotted}.".startswith(f"{placed.dotted}."))
+        tools = tuple(tool.name for one in below for tool in one.section.tools)
+        return SummarizedSection(placed.dotted, placed.section.title, placed.dotted in open, tools)
 
-    def below(self, path: str) -> list[EnabledSection]:
-        return [enabled for enabled in self._enabled if not path or f"{enabled.placed.dotted}.".startswith(f"{path}.")]
+    def closed(self) -> dict[str, SummarizedSection]:
+        return {section.path: section for section in self.sections if not section.is_open}
 
-    def closed(self, path: str = "") -> dict[str, SummarizedSection]:
-        sections = (section for section in self.sections if not path or section.path.startswith(f"{path}."))
-        return {section.path: section for section in sections if not section.is_open}
+    def visible(self) -> Iterator[EnabledSection]:
+        closed = self.closed().keys()
+        return (section for section in self._enabled if closed_above(section.placed.path, closed) is None)
 
-    def visible(self, path: str = "") -> Iterator[EnabledSection]:
-        closed = self.closed(path).keys()
-        return (section for section in self.below(path) if closed_above(section.placed.path, closed) is None)
-
-    def text(self, path: str = "") -> str:
-        closed = self.closed(path)
-        return "\n\n".join(self._block(enabled, closed.get(enabled.placed.dotted)) for enabled in self.visible(path))
+    def text(self) -> str:
+        closed = self.closed()
+        return "\n\n".join(self._block(enabled, closed.get(enabled.placed.dotted)) for enabled in self.visible())
 
     def _block(self, enabled: EnabledSection, closed: SummarizedSection | None) -> str:
         placed = enabled.placed
         own, summary = _section_params(placed, self._params), placed.section.summary_text
         if closed is not None and summary is not None:
-            body = f"{fill_template(summary, own)}\n\n{closed.invitation(self.names)}"
+            body = f"{fill_template(summary, own)}\n\n{closed.invitation(self.opener)}"
         else:
             try:
                 body = placed.section.render_body(own)
@@ -395,24 +359,24 @@ def enabled_sections(
     """The sections that are enabled and have no disabled ancestor; depth first."""
     number = 0
     for placed in tree:
-        if _switch(placed, "enabled", params):
+        if _is_enabled(placed, params):
             number += 1
             yield EnabledSection(placed, (*numbers, number))
             yield from enabled_sections(placed.children, params, (*numbers, number))
 
 
-def _switch(placed: PlacedSection, name: str, params: BoundParams) -> bool:
-    switch = getattr(placed.section, name)
-    if isinstance(switch, bool):
-        return switch
+def _is_enabled(placed: PlacedSection, params: BoundParams) -> bool:
+    enabled = placed.section.enabled
+    if isinstance(enabled, bool):
+        return enabled
     own = _section_params(placed, params)
     try:
-        answer = cast("object", switch(own))  # the program's function may return anything
+        answer = cast("object", enabled(own))  # the program's function may return anything
     except Exception as error:
-        raise PromptRenderError(f"{name} raised {_describe(error)}", section_path=placed.path) from error
+        raise PromptRenderError(f"enabled raised {_describe(error)}", section_path=placed.path) from error
     # Not by truth: a function that forgets to return would silently disable its section.
     if not isinstance(answer, bool):
-        raise PromptRenderError(f"{name} returned {answer!r}; it must return True or False.", section_path=placed.path)
+        raise PromptRenderError(f"enabled returned {answer!r}; it must return True or False.", section_path=placed.path)
     return answer
 
 

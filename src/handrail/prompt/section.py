@@ -64,8 +64,6 @@ class Section(Generic[ParamsT]):
         summary: what stands in the place of the text while the section is closed, with placeholders as a template has
             them; `None` for a section that cannot be closed. A closed section has none of the tools and sections below
             it, and the text says how the model opens it; its resources stay bound.
-        starts_open: whether a section with a summary is open until it is closed: a boolean, or a function of the
-            parameters, as `enabled`.
         accepts_overrides: whether its text and summary may be replaced by overrides; its tools say it for themselves.
         untrusted: whether third parties write what its tools, and those of the sections below, return; as
             `Tool.untrusted` of each of them.
@@ -87,7 +85,6 @@ class Section(Generic[ParamsT]):
     enabled: bool | Callable[[ParamsT], bool] = True
     resources: ResourceDeclaration = None
     summary: str | None = None
-    starts_open: bool | Callable[[ParamsT], bool] = False
     accepts_overrides: bool = True
     untrusted: bool = False
     params_type: type[ParamsT] | None = field(init=False, repr=False)
@@ -119,11 +116,6 @@ class Section(Generic[ParamsT]):
             check_flags(vars(self), "accepts_overrides", "untrusted")
             set_field(self, "body_text", checked_template(self.body_template(), self.params_type))
 
-    @property
-    def brings_tools(self) -> bool:
-        """Returns whether the section itself has tools."""
-        return bool(self.tools)
-
     def is_claim(self, tool: str) -> bool:  # noqa: ARG002 - for sections whose tools third parties declare
         """True if only a third party says that a tool has no effect; without a rule, its calls are asked about."""
         return False
@@ -147,15 +139,11 @@ class Section(Generic[ParamsT]):
         return kind
 
     def _checked_summary(self) -> str | None:
-        if self.summary is not None:
-            if text := checked_template(self.summary, self.params_type, what="summary"):
-                return text
-            raise PromptValidationError("the summary is empty; the model decides by it whether to open the section.")
-        if self.starts_open is not False:
-            raise PromptValidationError(
-                "starts_open is given without a summary, so the section cannot be closed; add a summary."
-            )
-        return None
+        if self.summary is None:
+            return None
+        if text := checked_template(self.summary, self.params_type, what="summary"):
+            return text
+        raise PromptValidationError("the summary is empty; the model decides by it whether to open the section.")
 
 
 def checked_items(name: str, items: object, kind: type[object]) -> tuple[Any, ...]:

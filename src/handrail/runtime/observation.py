@@ -70,7 +70,7 @@ def find_end(run: CallState, message: ToolMessage | None, error: BaseException |
         return "replayed" if message.replayed else "committed"
     if run.claim.unsettled or isinstance(error, CommitInDoubtError) or run.failure is OutcomeUnknownError:
         return "unknown"
-    is_opener = run.call.name == run.environment.rendering.names.open
+    is_opener = run.call.name == run.environment.rendering.opener
     if run.refused_at is None or (is_opener and isinstance(error, VisibilityExpansionRequired)):
         return "committed"
     if error is not None and run.is_unrecorded(error) and not isinstance(error, CallIdReusedError):

@@ -89,7 +89,7 @@ async def unknown_tool(run: CallState) -> Never:
         raise _in_doubt(f"there is no tool {name} now. This call was started before")
     section = run.environment.rendering.find_closed_section(run.call.name, run.ref.reply)
     if section is not None:
-        opener = run.environment.rendering.names.open
+        opener = run.environment.rendering.opener
         raise CallRefusedError(
             f"{run.call.name} was not run: it is a tool of the section {section}, which was closed when this reply "
             f'began. Open it with {opener}(paths=["{section}"]), and call {run.call.name} after that.'

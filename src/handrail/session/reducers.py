@@ -294,7 +294,7 @@ class SessionSlices:
         # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
         if is_rolling_back():
             with self.lock:
-                self.state.undo(snapshot.slices, snapshot.event_count)
+                self.state.restore(snapshot.slices)
         else:
             self.write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
 
@@ -378,8 +378,6 @@ class SessionSlices:
                 self.state.apply(decide_changes(event, reducers, self.state))
             else:
                 self.state.append(kind, event)
-            if self.recorder is not None and not self.rules.is_log(kind):
-                self.state.events.append(event)
         # Outside of the lock, because a subscriber may wait for a thread that uses the session.
         if not self._dispatcher.is_quiet:
             self._dispatcher.dispatch(event)

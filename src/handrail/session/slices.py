@@ -15,12 +15,6 @@ What a reader sees
     it has left them, and the slices as they were before it, which others see until it has been committed. A reader that
     finds it committed looks again whether the tuple is still the same, because the writer may have replaced it before.
 
-When an end is cut off
-    Undoing a call cuts off what it appended to lists that are still there, so that the next append can grow them in
-    place. Only a handler inside the call can hold a version with these items: it has taken a snapshot, made a fork, or
-    restored a snapshot of an earlier call. Then nothing is cut off until the outermost transaction has ended, and the
-    next append copies the list instead.
-
 A LOG grows with every writer, whatever the outcome of the call, and only `Session.reset` empties it. Its list is never
 copied, but for the first item that a fork adds.
 """
@@ -95,14 +89,6 @@ class StoredItems(Generic[T]):
         unread, items = self._from(start)
         return items[start - unread]
 
-    def __delitem__(self, place: slice) -> None:
-        with self._lock:
-            unread, items = self._buffer
-            if place.start < unread:
-                self._buffer = (place.start, [])
-            else:
-                del items[place.start - unread :]
-
     def _from(self, start: int) -> tuple[int, list[T]]:
         with self._lock:
             unread, items = self._buffer
@@ -156,8 +142,8 @@ class Version(Generic[T]):
         """The version with one item more; O(1) for the owner of the newest version."""
         items = self.items
         length = self.length
-        # A list that is longer was grown by a newer version, and a list of another owner (the origin of a fork) may
-        # grow at any time: in both cases this version gets a copy.
+        # A list that is longer was grown by a newer version, as of a call that was rolled back, and a list of another
+        # owner (the origin of a fork) may grow at any time: in both cases this version gets a copy.
         if owner is not self.owner or len(items) != length:
             items = items[:length]
         items.append(item)
@@ -178,7 +164,6 @@ class SessionSnapshot(NamedTuple):
 
     owner: SliceOwner  # stands for the session that it belongs to
     slices: Versions  # the version of every slice
-    event_count: int = 0  # how many events the call that is writing had dispatched
 
 
 class SliceView(Sequence[T], Generic[T]):
@@ -336,14 +321,12 @@ SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
 class StateSlices:
     """The STATE slices of one session. All methods but `visible` are called with the session's lock held."""
 
-    __slots__ = ("_end_is_shared", "events", "now", "owner")
+    __slots__ = ("now", "owner")
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         self.owner: SliceOwner = owner
         # The last writer, the slices as they are for it, and as they were before it.
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
-        self.events: list[object] = []  # the events that the writer has dispatched so far
-        self._end_is_shared = False
 
     def visible(self) -> Versions:
         """The slices as this context sees them: its call's own changes, or what has been committed."""
@@ -355,13 +338,6 @@ class StateSlices:
                 return working if call is not None and call.root is writer else before
             if self.now is now:  # else it was committed with more in it than was read
                 return working
-
-    def share(self) -> Versions:
-        """The slices as this context sees them, for a caller that may hold them for ever."""
-        slices = self.visible()
-        # The slices from before the writer are never cut off, so a holder of these needs no protection.
-        self._end_is_shared |= slices is not self.now[2]
-        return slices
 
     def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
         """Makes sure that a call may write, and separates its changes from what others see.
@@ -387,15 +363,11 @@ class StateSlices:
         if root is not writer:
             committed = working if writer is None or writer.committed else before
             self.now = (root, committed, committed)
-            self._end_is_shared = False
-            self.events = []
             return True
         return False
 
     def _snapshot(self) -> SessionSnapshot:
-        call = current()
-        count = len(self.events) if call is not None and call.root is self.now[0] else 0
-        return SessionSnapshot(self.owner, self.visible(), count)
+        return SessionSnapshot(self.owner, self.visible())
 
     def append(self, kind: type[Any], item: object) -> None:
         """Appends an item for the writer that `open` admitted."""
@@ -417,21 +389,6 @@ class StateSlices:
         self.now = (writer, becomes, before)
 
     def restore(self, slices: Versions) -> None:
-        """Restores a snapshot for the writer that `open` admitted."""
+        """Restores a snapshot for the writer that `open` admitted, or that is rolled back."""
         writer, _, before = self.now
-        # The caller holds the snapshot, whose versions may count items at the end of lists that an undo would cut off.
-        self._end_is_shared = True
-        self.now = (writer, slices, before)
-
-    def undo(self, slices: Versions, event_count: int) -> None:
-        """Restores the snapshot of a transaction; costs what has changed since."""
-        writer, working, before = self.now
-        del self.events[event_count:]
-        # Otherwise a snapshot or a fork may look at the items at the end of the list.
-        if not self._end_is_shared:
-            for kind, version in slices.items():
-                later = working.get(kind)
-                # A version with another list was replaced or copied, so this list has no items of it.
-                if later is not None and later is not version and later.items is version.items:
-                    del version.items[version.length :]
         self.now = (writer, slices, before)

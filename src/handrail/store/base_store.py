@@ -21,7 +21,6 @@ from handrail.session.session import OpenOptions
 from handrail.store.locks import LIVE_CLAIMS, SessionLockTable, StoreOwner, is_of_this_process, session_lost
 from handrail.store.protocol import (
     EffectRow,
-    ExpiredEffects,
     LedgerStore,
     Store,
     WatchCallback,
@@ -137,10 +136,9 @@ class BaseStore(_Rest):
         rows = (places[place] for place in sorted(places, reverse=True) if after is None or place < after)
         return (row for row in rows if (row.status in {"done", "failed"}) == is_settled)
 
-    def expired(self, now: datetime) -> ExpiredEffects:
-        """Counts the rows that are done or failed and expired by `now`, and their bytes."""
-        sizes = [row.size for row in self.rows() if row.has_expired(now)]
-        return ExpiredEffects(len(sizes), sum(sizes))
+    def expired(self, now: datetime) -> int:
+        """Counts the rows that are done or failed and expired by `now`."""
+        return sum(row.has_expired(now) for row in self.rows())
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """Returns the calls of the effects that are running, unknown, or done and not applied."""

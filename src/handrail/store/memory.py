@@ -32,7 +32,6 @@ from handrail.session.persistence.protocol import (
     SessionHeld,
     SessionLock,
     SessionRow,
-    SessionSize,
 )
 from handrail.store import locks
 from handrail.store.base_store import BaseStore
@@ -189,14 +188,6 @@ class MemoryStore(BaseStore):
         with self._lock:
             return frozenset(session_id for session_id, session in self._sessions.items() if session.token)
 
-    def session_size(self, session_id: str) -> SessionSize:
-        """Measures what a session takes in the store."""
-        with self._lock:
-            entries = self._sessions.get(session_id, _NONE).entries
-            effects = [row for row in self._rows.values() if row.partition == session_id]
-            size = sum(len(entry.items) for entry in entries) + sum(row.size for row in effects)
-            return SessionSize(len(entries), sum(map(_is_record, entries)), len(effects), size)
-
     def delete_session(self, lock: SessionLock) -> None:
         """Deletes a session, with the effects that belong to it alone; the lock remains to be released."""
         session_id = lock.session_id
@@ -208,14 +199,6 @@ class MemoryStore(BaseStore):
             for row in [row for row in self._rows.values() if row.partition == session_id and session_id]:
                 self._change(row, None)
         self.watchers.unresolved.forget(session_id)
-
-    def unfinished_deletions(self) -> tuple[str, ...]:
-        """Returns none: a deletion is one step."""
-        return ()
-
-    def finish_deletion(self, session_id: str) -> bool:  # noqa: ARG002 - the interface's
-        """Returns `False`: a deletion is one step."""
-        return False
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
         """Acquires a session; waits for another holder to release it, or evicts it."""
@@ -291,8 +274,7 @@ class MemoryStore(BaseStore):
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
         """Returns the newest entries with `after < number <= until` that change the slice of a type, in order."""
-        entries = self.entries(session_id, after=after, until=until, type_name=type_name)
-        return [entry for entry in entries if entry.role != "event"][-limit:]
+        return [*self.entries(session_id, after=after, until=until, type_name=type_name)][-limit:]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """Returns the identities of the newest recorded calls with the numbers of their entries, the newest first."""

@@ -152,11 +152,6 @@ class EffectRow(NamedTuple):
         """
         return self.is_slot and self.status == "done" and (self.expires_at is None or self.is_kept_until_applied)
 
-    @property
-    def size(self) -> int:
-        """The bytes of its message, value and arguments."""
-        return len(self.message.encode("utf-8", "surrogatepass")) + len(self.value or b"") + len(self.arguments or b"")
-
     def has_expired(self, now: datetime) -> bool:
         """Tests whether the effect is done or failed, and counts as absent by now."""
         return self.expires_at is not None and self.expires_at <= now and self.status in {"done", "failed"}
@@ -169,13 +164,6 @@ class EffectRow(NamedTuple):
     def is_unresolved_slot(self) -> bool:
         """True for a slot that is running, unknown or unread."""
         return self.is_slot and (self.status in {"running", "unknown"} or self.is_unread)
-
-
-class ExpiredEffects(NamedTuple):
-    """The number of the expired effects of a ledger, and the bytes of their arguments, messages and values."""
-
-    rows: int
-    bytes: int
 
 
 class EffectInsert(NamedTuple):
@@ -328,8 +316,8 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
-    def expired(self, now: datetime) -> ExpiredEffects:
-        """Counts the rows that are done or failed and expired by `now`, and their bytes."""
+    def expired(self, now: datetime) -> int:
+        """Counts the rows that are done or failed and expired by `now`."""
         ...
 
     def remove_expired(self, now: datetime) -> int:

@@ -428,8 +428,8 @@ def test_prompt_changes_when_the_model_opens_a_section(store: Store, bank: Bank,
     app.begin()
     after = node.prompt_for(CONFIG)
     assert [[one["function"]["name"] for one in prompt.tools] for prompt in (before, after)] == [
-        ["open_sections", "close_sections"],
-        ["pay", "open_sections", "close_sections"],
+        ["open_sections"],
+        ["pay", "open_sections"],
     ]
     assert ("All about money." in before.text, "All about money." in after.text) == (False, True)
     assert bank.paid == ["A-1"]

@@ -86,7 +86,7 @@ async def test_the_run_goes_on_with_the_opened_section(
     """A call of its tool in the reply that opens it is told to wait, whichever comes first."""
     clerk, door = Clerk(first, [ToolCallPart("charge", {"order": "A-2"}, "late")]), executor()
     await run(clerk, door)
-    assert clerk.tools == [{"open_sections", "close_sections"}, *[{"open_sections", "close_sections", "charge"}] * 2]
+    assert clerk.tools == [{"open_sections"}, *[{"open_sections", "charge"}] * 2]
     assert ["All about money." in text for text in clerk.instructions] == [False, True, True]
     assert ["Charges cards." in text for text in clerk.instructions] == [True, False, False]
     assert clerk.returned[1]["o"] == (True, wording)

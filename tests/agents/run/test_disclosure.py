@@ -80,25 +80,22 @@ async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, word
     ]
     model = await watched(agent, replies, session=session)
     assert [part.content for part in returns(model.messages)[:2]] == wording
-    assert model.tools[0] == ["close_sections", "look", OPEN]
-    assert model.tools[1] == ["close_sections", "look", OPEN, "refund"]
+    assert model.tools[0] == ["look", OPEN]
+    assert model.tools[1] == ["look", OPEN, "refund"]
     assert model.instructions[:2] == [wording, wording]
     assert outcomes(session) == [("open", False), ("early", False), ("late", True)]
-    assert session[OpenSections].all() == (OpenSections("desk", ("money",), (), session[OpenSections].all()[0].reply),)
+    assert session[OpenSections].all() == (OpenSections("desk", ("money",), session[OpenSections].all()[0].reply),)
 
 
-async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path, wording: Wording) -> None:
-    """In another process, too: it is state of the session. It can be closed again."""
+async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path) -> None:
+    """In another process, too: it is state of the session."""
     agent = loaded(tmp_path, "disclose: {money: summary}", orders=orders(), money=money())
     with SqliteStore(tmp_path / "s.db") as store:
         with Session.open(store, "s") as session:
             await watched(agent, [Reply(calls=[opens("money")]), Reply(text="Done.")], session=session)
         with Session.open(store, "s") as session:
-            close = Call("close_sections", {"paths": ["money"]}, id="close")
-            model = await watched(agent, [Reply(calls=[close]), Reply(text="Done.")], session=session)
+            model = await watched(agent, [Reply(text="Done.")], session=session)
     assert "refund" in model.tools[0]
-    assert "refund" not in model.tools[1]
-    assert model.instructions[1] == wording
 
 
 async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path: Path, wording: Wording) -> None:

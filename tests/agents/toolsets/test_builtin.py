@@ -245,35 +245,15 @@ def evaluating(*codes: str, tool: str = "evaluate_python") -> list[Call]:
     return [Call(tool, {"code": code}) for code in codes]
 
 
-async def test_toolset_takes_folder_options_and_prefix(tmp_path: Path, wording: Wording) -> None:
+async def test_python_toolset_takes_options_and_prefix(tmp_path: Path, wording: Wording) -> None:
     """Two of them serve one agent."""
-    write(tmp_path / "project", {"data/a.txt": "one"})
-    options = PythonOptions(files=False, timeout=timedelta(milliseconds=200))
-    toolsets = {"data": python_toolset("data", prefix="data"), "sums": python_toolset(options=options)}
+    options = PythonOptions(timeout=timedelta(milliseconds=200))
+    toolsets = {"data": python_toolset(prefix="data"), "sums": python_toolset(options=options)}
     agent = desk(tmp_path / "project", toolsets=toolsets)
-    assert await answers(agent, *evaluating("read_text('a.txt')", tool="data_evaluate_python")) == wording
-    assert await answers(agent, *evaluating("2 ** 0.5 > 1", "exists('a.txt')", "while True: pass")) == wording
+    assert await answers(agent, *evaluating("1 + 1", tool="data_evaluate_python")) == wording
+    assert await answers(agent, *evaluating("2 ** 0.5 > 1", "while True: pass")) == wording
     with pytest.raises(AgentError):
         python_toolset(prefix="A")
-
-
-RULES = """
-allow: [evaluate_python]
-deny: [{tool: read_file, arguments: {path: "secret/**"}}]
-ask: [{tool: write_file, arguments: {path: "asked/**"}}, {tool: read_file, arguments: {path: "private/**"}}]
-"""
-
-
-async def test_rules_on_paths_hold_for_code(tmp_path: Path, wording: Wording) -> None:
-    """What they ask about is refused, because nothing asks about a file in the middle of a call."""
-    write(tmp_path / "work", {"secret/a.txt": "hunter2", "private/b.txt": "hunter2", "asked/c.txt": "three"})
-    agent = desk(tmp_path / "project", also=["python", "files"])
-    codes = [f"read_text('{name}')" for name in ("secret/a.txt", "private/b.txt", "asked/c.txt")]
-    codes += ["glob_files('**')", "text = read_text('asked/c.txt')\nwrite_text('asked/c.txt', 'lost')"]
-    said = await answers(agent, *evaluating(*codes), root=tmp_path / "work", rules=ruled(RULES), mode="ask")
-    assert not any("hunter2" in text for text in said)
-    assert said == wording
-    assert (tmp_path / "work/asked/c.txt").read_text() == "three"
 
 
 async def test_agent_runs_commands_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
@@ -290,10 +270,10 @@ async def test_agent_runs_commands_over_the_folder_of_its_run(tmp_path: Path, wo
 async def test_toolset_takes_engine_and_prefix(tmp_path: Path, wording: Wording) -> None:
     """Two of them serve one agent, each with a sandbox of its own, which ends with the run."""
     write(tmp_path / "project", {"data/a.txt": "one", "other/a.txt": "two"})
-    options = SandboxOptions(engine=Podman(image=IMAGE, command=podman_command()), commit_on=(0, 3))
+    options = SandboxOptions(engine=Podman(image=IMAGE, command=podman_command()))
     toolsets = {"data": sandbox_toolset("data", options=options, prefix="data"), "other": sandbox_toolset("other")}
     agent = desk(tmp_path / "project", toolsets=toolsets)
-    assert await answers(agent, *running("cat a.txt; exit 3", tool="data_shell_execute")) == wording
+    assert await answers(agent, *running("cat a.txt; (exit 3) || true", tool="data_shell_execute")) == wording
     assert not containers(tmp_path / "project" / "data")
     assert await answers(agent, *running("cat a.txt", tool="shell_execute")) == ["two"]
     with pytest.raises(AgentError):

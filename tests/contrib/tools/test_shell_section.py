@@ -18,7 +18,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell import process
-from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress
+from handrail.contrib.tools.shell.process import ProgramExit
 from handrail.contrib.tools.shell.section import failure_result
 from handrail.errors import EffectUncertain, PromptValidationError
 from handrail.filesystem import HostFilesystem
@@ -192,24 +192,6 @@ def test_program_whose_end_is_not_known_is_in_doubt(
     monkeypatch.setattr(process, "StartedProgram", Stubborn)
     assert run.refused("shell_run", command=script("")) == wording
     assert [row.status for row in run.executor.environment.find_ledger().rows()] == ["unknown", "unknown"]
-
-
-def test_output_reaches_subscribers_while_the_program_runs(root: Path) -> None:
-    """The program goes on when its first line has arrived; a subscriber that fails does no harm."""
-    run, heard = SuiteRun(python_section(root)), list[ProgramProgress]()
-    os.mkfifo(root / "go")
-
-    def listen(event: ProgramProgress) -> None:
-        heard.append(event)
-        if len(heard) == 1:
-            (root / "go").write_text("")
-        raise ValueError
-
-    run.session.dispatcher.subscribe(ProgramProgress, listen)
-    text = "print('first', flush=True); open('go').close(); print('second')"
-    assert run.told("shell_run", command=script(text)) == "first\nsecond\n"
-    assert "".join(event.text for event in heard) == "first\nsecond\n"
-    assert {(event.reply, event.call_id, event.tool) for event in heard} == {(None, "call-1", "shell_run")}
 
 
 def test_of_a_long_output_a_part_is_shown_and_the_rest_is_read(root: Path, wording: Wording) -> None:

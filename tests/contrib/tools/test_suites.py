@@ -22,7 +22,7 @@ MAKE: Mapping[str, Callable[[HostFilesystem], Section[Any]]] = {
     "files": lambda _: tools.VfsToolsSection(InMemoryFilesystem(), summary=SUMMARY),
     "planning": lambda _: tools.PlanningToolsSection(session=Session(), summary=SUMMARY),
     "shell": lambda folder: tools.ShellToolsSection(folder, allow=[("ls",)], summary=SUMMARY),
-    "python": lambda _: tools.AstevalSection(InMemoryFilesystem(), summary=SUMMARY),
+    "python": lambda _: tools.AstevalSection(summary=SUMMARY),
     "sandbox": lambda folder: tools.SandboxSection(folder, engine=tools.Bubblewrap(), summary=SUMMARY),
 }
 

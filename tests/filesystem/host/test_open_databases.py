@@ -20,7 +20,7 @@ import pytest
 from handrail import store
 from handrail.contrib.tools import VfsToolsSection
 from handrail.errors import PathConflictError, PathNotFoundError
-from handrail.filesystem import HostFilesystem, InMemoryFilesystem
+from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import open_to_read
 from handrail.runtime import Session
 from handrail.store import Store
@@ -208,15 +208,6 @@ def test_the_rollback_of_a_killed_process_leaves_its_database_alone(tmp_path: Pa
     assert not (root / "made").exists()
     with store.open(f"sqlite:///{root}/desk.db") as opened:
         Session.open(opened, "one").close()
-
-
-def test_an_open_database_is_not_copied_into_memory(desk: Desk) -> None:
-    """To read it would release its locks."""
-    desk.files.write_text("a.txt", "x")
-    copy = InMemoryFilesystem()
-    copy.copy_in(desk.root)
-    assert [stat.path for stat in copy.glob("**") if stat.kind == "file"] == ["a.txt"]
-    desk.check()
 
 
 def test_a_database_that_was_renamed_is_still_protected(desk: Desk) -> None:

@@ -166,14 +166,14 @@ def test_a_slice_in_very_many_pieces_may_go_back_to_nothing(memory: FaultyStore)
     assert kept(memory) == {}
 
 
-def test_an_event_that_reducers_took_is_no_item_of_its_slice(store: FaultyStore) -> None:
-    """It is kept for people, between the items of a slice of the same type."""
+def test_an_event_that_reducers_took_is_not_stored(store: FaultyStore) -> None:
+    """The store has what they made of it."""
     with Session.open(store, "s") as session:
         session.install(Total, initial=lambda: Total(0))
         session[Add].append(Add(1))
         session.dispatch(Add(2))
         session[Add].append(Add(3))
-    assert [entry.role for entry in store.entries("s")] == ["state", "state", "event", "state"]
+    assert [entry.role for entry in store.entries("s")] == ["state"] * 3
     with Session.open(store, "s") as again:
         assert again[Add].all() == (Add(1), Add(3))
         assert again[Total].all() == (Total(2),)
@@ -258,22 +258,27 @@ def entry(number: int, texts: list[str], *, start: int, removed: int = 0, role: 
     return protocol.SessionEntry(number, "", "", role, NOTE_TYPE.name, 1, start, removed, len(texts), items)
 
 
+def foreign(number: int) -> protocol.SessionEntry:
+    """An entry of another slice."""
+    return protocol.SessionEntry(number, "", "", "log", "tests.other", 1, 0, 0, 1, b"[{}]")
+
+
 def reader(store: FaultyStore, *entries: protocol.SessionEntry) -> tuple[ItemReader, protocol.EntryIndex]:
     """A reader of the notes of these entries, which are written, and their layout."""
     write(store, *entries)
     layout = protocol.EntryIndex("state")
     for each in entries:
-        if each.role != "event":
+        if each.type_name == NOTE_TYPE.name:
             layout = layout.after(each)
     return ItemReader(store, "s", layout, NOTE_TYPE), layout
 
 
 def grown(count: int) -> list[protocol.SessionEntry]:
-    """Entries of one note each, with an event between each two."""
+    """Entries of one note each, with another slice between each two."""
     entries: list[protocol.SessionEntry] = []
     for place in range(count):
         entries.append(entry(2 * place + 1, [str(place)], start=place))
-        entries.append(entry(2 * place + 2, ["event"], start=0, role="event"))
+        entries.append(foreign(2 * place + 2))
     return entries
 
 
@@ -317,7 +322,7 @@ def test_the_ends_of_any_slice_make_up_the_whole(
     entries: list[protocol.SessionEntry] = []
     for number, change in enumerate(changes, 1):
         if change is None:
-            entries.append(entry(number, ["event"], start=0, role="event"))
+            entries.append(foreign(number))
             continue
         start, removed, come, at_end = change
         start = len(items) if at_end else min(start, len(items))
@@ -346,7 +351,7 @@ def test_an_entry_that_is_lost_is_noticed_when_it_is_due(place: int, first: int)
     """Whether what is read begins or ends with it; the entries before it are not read to find that out."""
     entries = grown(9)
     _, layout = reader(FaultyStore(MemoryStore(clock=FakeClock())), *entries)
-    entries[place] = entry(place + 1, ["event"], start=0, role="event")
+    entries[place] = foreign(place + 1)
     damaged = FaultyStore(MemoryStore(clock=FakeClock()))
     write(damaged, *entries)
     read = ItemReader(damaged, "s", layout, NOTE_TYPE)
@@ -364,11 +369,11 @@ def test_damage_within_what_is_read_names_the_entries(memory: FaultyStore, kind:
     _, layout = reader(memory, *entries)
     damaged = FaultyStore(MemoryStore(clock=FakeClock()))
     if kind == "lost":
-        entries[14] = entry(15, ["event"], start=0, role="event")
+        entries[14] = foreign(15)
     elif kind == "shortened":
         entries[14] = entries[14]._replace(items=b"[]")
     else:
-        entries = [each._replace(role="event") for each in entries]
+        entries = [foreign(each.number) for each in entries]
     write(damaged, *entries)
     assert str(refusal(errors.StoreCorruptError, ItemReader(damaged, "s", layout, NOTE_TYPE), 5, 9)) == wording
 

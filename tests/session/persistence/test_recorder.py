@@ -18,13 +18,13 @@ from handrail.session import Append, Session, SlicePolicy, SliceView, stored_as
 from handrail.session.calls import CallRef
 from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionEntry
-from handrail.session.persistence.recorder import SliceDifference, order_differences, slice_difference
+from handrail.session.persistence.recorder import SliceDifference, slice_difference
 from handrail.session.slices import SliceOwner, StoredItems, Version
 from handrail.store import MemoryStore, Store
 from handrail.testing import FakeClock
 from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore, Point, kept
-from tests.session.samples import NOTES, A, Add, B, C, Happened, Note, Task
+from tests.session.samples import NOTES, A, Add, B, Happened, Note, Task
 from tests.store.kit import append, claim_conditions
 from tests.transaction.notebooks import PATIENCE, call, raising
 from tests.wording import Wording
@@ -235,17 +235,6 @@ def test_what_nobody_has_read_is_not_read_to_compare() -> None:
     assert slice_difference(Version(OWNER, unread, 3), version([A])) == SliceDifference(0, 3, [A])
     unread.append(B)
     assert slice_difference(Version(OWNER, unread, 3), Version(OWNER, unread, 4)) == SliceDifference(3, 0, [B])
-
-
-def test_events_stand_after_the_changes_in_the_order_in_which_they_were_taken_in() -> None:
-    """Those that reducers took for themselves; others are items of the slice that has kept them."""
-    one, other = Add(1), Add(2)
-    kept = SliceDifference(4, 0, [A, B, C])
-    assert list(order_differences([A, one, B, other], {Note: kept, Add: None})) == [
-        (Note, kept),
-        (Add, SliceDifference(0, 0, (one,), "event")),
-        (Add, SliceDifference(0, 0, (other,), "event")),
-    ]
 
 
 @stored_as("tests.stored_logs.line")

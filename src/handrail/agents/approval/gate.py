@@ -401,7 +401,7 @@ class GatedPrompt(Prompt[str]):
         self._policies = policies
 
     @override
-    def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
+    def render(self, *, open: AbstractSet[str] = frozenset()) -> RenderedPrompt[str]:
         """The prompt with the policies of the run before all others."""
         prompt = super().render(open=open)
         policies = {name: (*self._policies, *others) for name, others in prompt.policies.items()}

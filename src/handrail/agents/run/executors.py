@@ -49,7 +49,6 @@ from handrail.agents.run.interface import CallStarted
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.labelled_toolset import disclosed_sections
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell.process import ToolNames
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceError
 from handrail.filesystem import Filesystem, HostFilesystem
@@ -254,8 +253,8 @@ class RunExecutors:
         programs = ProgramPaths(
             path_filter, self._show_git, calls.reads_everything, folders.program_filter, calls.commit_on
         )
-        more = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
-        more = more.merge(_RUN_CONTEXT).merge(section_registry({RunFilesystem: RunFilesystem(self._filesystem)}))
+        own_bindings = {ProgramPaths: programs, RunFilesystem: RunFilesystem(self._filesystem)}
+        more = _RUN_CONTEXT.merge(section_registry(own_bindings))
         if path_filter or self._rules.speak_of_paths:
             more = more.merge(
                 behind_filter(bindings, lambda files: folders.behind(files.filtered(path_filter), prefix))

@@ -23,7 +23,6 @@ from pydantic_ai.models import Model
 from handrail.adapters.pydantic_ai.models import check_model_name
 from handrail.agents.approval.decisions import ApprovalMode, Asker, Decision, GatedCall
 from handrail.agents.approval.rules import ApprovalRules
-from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.errors import AgentError
 from handrail.limits import Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt.hooks import (
@@ -138,28 +137,6 @@ class CallWaits:
 
 
 @dataclass(frozen=True, slots=True)
-class CallOutput:
-    """A program of a call has written text, or has been quiet for some time.
-
-    Attributes:
-        text: the output since the last such event, or its end; empty if the program is quiet.
-        quiet_seconds: the time since its last output.
-    """
-
-    path: tuple[str, ...]
-    reply: str | None
-    call_id: str
-    tool: str
-    text: str
-    quiet_seconds: float = 0.0
-
-    @staticmethod
-    def of(path: tuple[str, ...], event: ProgramProgress) -> CallOutput:
-        """The output of a call in the run of an agent."""
-        return CallOutput(path, event.reply, event.call_id, event.tool, event.text, event.quiet_seconds)
-
-
-@dataclass(frozen=True, slots=True)
 class QuestionAsked:
     """A person is about to be asked whether a call may run."""
 
@@ -209,7 +186,6 @@ RunEvent = (
     | TextDelta
     | CallStarted
     | CallWaits
-    | CallOutput
     | CallEnded
     | QuestionAsked
     | QuestionDecided

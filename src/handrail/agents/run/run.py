@@ -48,7 +48,7 @@ from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.modules import error_location
 from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.executors import AgentCapability, RunExecutors
-from handrail.agents.run.interface import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
+from handrail.agents.run.interface import CallEnded, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.run_group import RunGroup, open_child_session
 from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (
@@ -60,7 +60,6 @@ from handrail.agents.toolsets.labelled_toolset import (
     hidden_tools,
 )
 from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
-from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, ParseError, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
@@ -264,7 +263,6 @@ class AgentRun(CurrentRun):
         dispatcher, notify, path = self.session.dispatcher, self.tree.notify, self.path
         with (
             dispatcher.subscribe(EffectAwaited, lambda wait: notify(CallWaits.of(path, wait))),
-            dispatcher.subscribe(ProgramProgress, lambda output: notify(CallOutput.of(path, output))),
             dispatcher.subscribe(EffectUnsettled, lambda event: self._unsettled.add(event.ref)),
             dispatcher.subscribe(ToolInvoked, self._end_call),
             dispatcher.subscribe(ToolRaised, self._record_error),

@@ -177,7 +177,7 @@ def built_ins() -> tuple[Entry, ...]:
     `planning`          tools that keep a plan in the session of the run
     `shell`             programs in the folder that the run works on: those that the project allows, or that only look
     `sandbox`           commands in a sandbox of bubblewrap, over the folder that the run works on
-    `python`            small Python programs, over the files below the folder that the run works on
+    `python`            small Python programs, which compute
     `dynamic_agents`    tools by which an agent makes agents, and calls them
     ==================  ==============================================================================================
     """
@@ -189,7 +189,7 @@ def built_ins() -> tuple[Entry, ...]:
         "planning": ToolsetFactory(_planning, known_tools=cache(_planning_tools)),
         "shell": _over(_ROOT, "Programs", _shell, _shell_tools),
         "sandbox": sandbox_toolset(_ROOT),
-        "python": python_toolset(_ROOT),
+        "python": python_toolset(),
         "dynamic_agents": ToolsetFactory(
             lambda _ctx: _dynamic_agents(), known_tools=cache(lambda: _dynamic_agents().tools)
         ),
@@ -261,30 +261,24 @@ def shell_toolset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonOptions:
-    """How the code of a `python_toolset` is evaluated, and whether it has files; see `AstevalSection`."""
+    """How the code of a `python_toolset` is evaluated; see `AstevalSection`."""
 
     timeout: timedelta = DEFAULT_TIMEOUT
     memory_bytes: int = DEFAULT_MEMORY_BYTES
-    files: bool = True
 
 
-def python_toolset(
-    folder: FolderSource = ".", *, options: PythonOptions | None = None, prefix: str = ""
-) -> ToolsetFactory:
-    """A toolset that evaluates small Python programs over the files of a folder, to be exported in `TOOLSETS`.
+def python_toolset(*, options: PythonOptions | None = None, prefix: str = "") -> ToolsetFactory:
+    """A toolset that evaluates small Python programs, to be exported in `TOOLSETS`.
 
-    `TOOLSETS = {"sums": python_toolset(options=PythonOptions(files=False))}` only computes. Folder, prefix and errors
-    are those of `files_toolset`.
+    Prefix and errors are those of `files_toolset`.
     """
     settings = options or PythonOptions()
 
-    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
-        return AstevalSection(files, **asdict(settings), **texts)
+    def make(_run: CurrentRun, _files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        return AstevalSection(**asdict(settings), **texts)
 
     # Known without a section, so that the interpreter need not be installed to know the name of its tool.
-    return _over(
-        folder if settings.files else None, "Python", make, lambda: (python_tool(PythonSettings()),), prefix=prefix
-    )
+    return _over(None, "Python", make, lambda: (python_tool(PythonSettings()),), prefix=prefix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,14 +287,12 @@ class SandboxOptions:
 
     Attributes:
         engine: makes the sandbox: `Podman(image=...)` or `Bubblewrap()`.
-        commit_on: the exit codes with which a call succeeds, and the changes of its command stay.
         environment: added to the environment of commands.
         reads_everything: whether commands may read files that the run keeps from its tools.
     """
 
     engine: SandboxEngine = field(default_factory=Bubblewrap)
     limits: SandboxLimits = field(default_factory=SandboxLimits)
-    commit_on: Sequence[int] = (0,)
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     reads_everything: bool = False
 

@@ -458,12 +458,6 @@ class DisclosedSection(Section[None]):
 
     toolset: str
 
-    @property
-    @override
-    def brings_tools(self) -> bool:
-        """True: those of the toolset."""
-        return True
-
     @override
     def render_body(self, params: None) -> str:
         """A sentence that it is open; the toolset has the instructions for its tools."""

@@ -27,7 +27,6 @@ from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.modules import error_location
 from handrail.agents.run.interface import (
     CallEnded,
-    CallOutput,
     CallStarted,
     CallWaits,
     QuestionAsked,
@@ -88,8 +87,6 @@ class TextProgress:
                 self._remark(event.path, label)
             case CallWaits():
                 self._call(event.path, event.call_id, event.tool, f"waits{_wait(event)}")
-            case CallOutput():
-                self._output(event)
             case CallEnded():
                 self._call(event.path, event.call_id, event.tool, f"{_outcome(event)}{_details(event)}")
             case QuestionAsked() | QuestionDecided():
@@ -129,13 +126,6 @@ class TextProgress:
 
     def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str) -> None:
         self._remark(path, f"{self._labels.get((path, call_id), f'{tool}(…)')} {outcome}")
-
-    def _output(self, event: CallOutput) -> None:
-        if not event.text:
-            quiet = f"has written nothing for {event.quiet_seconds:.0f} s, and still runs"
-            self._call(event.path, event.call_id, event.tool, quiet)
-        for line in event.text.splitlines():
-            self._remark(event.path, f"{event.tool} | {line}")
 
     def _show_question(self, event: QuestionAsked | QuestionDecided) -> None:
         self._end_line()

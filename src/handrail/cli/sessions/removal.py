@@ -21,10 +21,10 @@ from handrail.cli.screen import Field, Screen
 from handrail.cli.sessions.listing import SessionFilter
 from handrail.errors import SessionError, SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.operations.sessions import find_session, know_conversations, last_used
-from handrail.serde.formatting import count_noun, format_size
+from handrail.serde.formatting import count_noun
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.loading import held_session
-from handrail.session.persistence.protocol import SessionRow, SessionSize
+from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 
 _HELD = "a process has it open"
@@ -52,7 +52,6 @@ class SessionRemoval:
 class _Tree(NamedTuple):
     row: SessionRow
     children: Sequence[SessionRow]
-    size: SessionSize
     used_at: datetime
 
     @property
@@ -63,25 +62,16 @@ class _Tree(NamedTuple):
 class _Plan(NamedTuple):
     trees: Sequence[_Tree]
     reasons: Mapping[str, str]
-    unfinished: Sequence[str]
-
-    @property
-    def size(self) -> SessionSize:
-        return _total(tree.size for tree in self.trees)
 
     @property
     def words(self) -> str:
-        sessions = count_noun(sum(1 + len(tree.children) for tree in self.trees), "session")
-        return f"{sessions} with {count_noun(self.size.effects, 'effect')} ({format_size(self.size.bytes)})"
+        return count_noun(sum(1 + len(tree.children) for tree in self.trees), "session")
 
 
 _TREE_FIELDS: tuple[Field[_Tree], ...] = (
     Field("session", lambda tree: tree.row.session_id),
     Field("last used", lambda tree: tree.used_at),
     Field("children", lambda tree: len(tree.children)),
-    Field("calls", lambda tree: tree.size.calls),
-    Field("effects", lambda tree: tree.size.effects),
-    Field("size", lambda tree: format_size(tree.size.bytes)),
 )
 _REASON_FIELDS: tuple[Field[tuple[str, str]], ...] = (Field("kept", itemgetter(0)), Field("because", itemgetter(1)))
 
@@ -106,8 +96,7 @@ def delete_sessions(
     screen = Screen()
     check_can_ask(screen, "deletes sessions", yes=removal.yes or removal.dry_run)
     with options.open(writing=not removal.dry_run) as store:
-        unfinished = set(store.unfinished_deletions())
-        rows = [find_session(store, name) for name in dict.fromkeys(sessions) if name not in unfinished]
+        rows = [find_session(store, name) for name in dict.fromkeys(sessions)]
         return _remove(screen, store, _make_plan(store, rows, removal), removal, options, by_name=True)
 
 
@@ -150,9 +139,8 @@ def _make_plan(store: Store, rows: Sequence[SessionRow], removal: SessionRemoval
         if why := _reason_to_keep(store, (*family, row), removal, in_use):
             reasons[row.session_id] = why
             continue
-        total_size = _total(store.session_size(entry.session_id) for entry in (*family, row))
-        trees.append(_Tree(row, family, total_size, last_used(store, row)))
-    return _Plan(_forks_first(store, trees, reasons), reasons, store.unfinished_deletions())
+        trees.append(_Tree(row, family, last_used(store, row)))
+    return _Plan(_forks_first(store, trees, reasons), reasons)
 
 
 def _forks_first(store: Store, trees: Sequence[_Tree], reasons: dict[str, str]) -> list[_Tree]:
@@ -207,11 +195,6 @@ def _reason_to_keep(
     return ""
 
 
-def _total(sizes: Iterable[SessionSize]) -> SessionSize:
-    columns = list(zip(*sizes, strict=True))
-    return SessionSize(*map(sum, columns)) if columns else SessionSize(0, 0, 0, 0)
-
-
 # ---------------------------------------------------------------------------------------------------------- the removal
 
 
@@ -232,11 +215,9 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
         return 1
     done = plan
     if not removal.dry_run:
-        for session_id in plan.unfinished:
-            store.finish_deletion(session_id)
         reasons = [(tree, _delete(store, tree.row, tree.children, removal)) for tree in plan.trees]
         later = {tree.row.session_id: why for tree, why in reasons if why}
-        done = _Plan([tree for tree, why in reasons if not why], {**plan.reasons, **later}, plan.unfinished)
+        done = _Plan([tree for tree, why in reasons if not why], {**plan.reasons, **later})
     _report(screen, plan, done, dry_run=removal.dry_run, as_json=options.as_json)
     # A session that is named is to be deleted; of those that a filter finds, some may be kept.
     return 1 if set(done.reasons) - (set() if by_name else set(plan.reasons)) else 0
@@ -263,15 +244,11 @@ def _delete(store: Store, row: SessionRow, children: Sequence[SessionRow], remov
 def _report(screen: Screen, plan: _Plan, done: _Plan, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         names = [row.session_id for tree in done.trees for row in (*tree.children, tree.row)]
-        nothing: list[str] = []
-        deleted, would_delete, completed = (nothing, names, nothing) if dry_run else (names, nothing, plan.unfinished)
+        deleted, would_delete = ([], names) if dry_run else (names, [])
         reasons = [{"session_id": name, "because": why} for name, why in done.reasons.items()]
-        document = {"dry_run": dry_run, "deleted": deleted, "would_delete": would_delete, "completed": completed}
-        screen.json(document | {"kept": reasons} | done.size._asdict())
+        screen.json({"dry_run": dry_run, "deleted": deleted, "would_delete": would_delete, "kept": reasons})
         return
-    if plan.unfinished and not dry_run:
-        screen.say(f"Completed the deletion of {count_noun(len(plan.unfinished), 'session')}, which had been cut off.")
-    if not plan.trees and not plan.unfinished:
+    if not plan.trees:
         screen.note("No session to delete.")
     elif done.trees:
         screen.say(f"{'Would delete' if dry_run else 'Deleted'} {done.words}.")

@@ -19,8 +19,7 @@ from handrail.contrib.tools.python import AstevalSection, EvaluatePython, Python
 from handrail.contrib.tools.sandbox.engine import Bubblewrap, SandboxLimits
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection, ShellExecute
-from handrail.contrib.tools.shell.process import ProgramProgress
-from handrail.contrib.tools.shell.rules import CHECKING, FIXING, GIT_READING, READING, ShellRule
+from handrail.contrib.tools.shell.rules import GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.section import ProgramEnded, ShellRun, ShellToolsSection
 from handrail.contrib.tools.vfs.search import FileList, FilesFound, GlobFiles, GrepFiles, LinesFound, ListFiles
 from handrail.contrib.tools.vfs.section import VfsToolsSection
@@ -39,8 +38,6 @@ from handrail.contrib.tools.vfs.text import (
 )
 
 __all__ = [
-    "CHECKING",
-    "FIXING",
     "GIT_READING",
     "READING",
     "AddStep",
@@ -69,7 +66,6 @@ __all__ = [
     "Podman",
     "PodmanSandboxSection",
     "ProgramEnded",
-    "ProgramProgress",
     "PythonEvaluated",
     "PythonFault",
     "ReadFile",

@@ -32,7 +32,7 @@ from handrail.filesystem.host.recovery import (
     recover,
 )
 from handrail.filesystem.host.undo_history import UndoHistory
-from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
+from handrail.filesystem.path_filters import PathFilter, PathMatcher, Pattern, showing
 from handrail.filesystem.paths import ROOT, below_root, normalise_on_disk
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, hash_content
 from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository
@@ -226,7 +226,7 @@ class HostFilesystem:
         """Files and folders whose path matches; see `Filesystem.glob`."""
         return self.scan(ROOT, pattern).entries
 
-    def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
+    def scan(self, folder: str, pattern: str | PathMatcher, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._looking(folder) as shortest:

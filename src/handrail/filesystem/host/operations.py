@@ -19,7 +19,7 @@ from handrail.filesystem import paths
 from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, read_file, special_file
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.host.journal import FileIdentity, file_identity, file_kind
-from handrail.filesystem.path_filters import PathFilter, PathPattern
+from handrail.filesystem.path_filters import PathFilter, PathMatcher
 from handrail.filesystem.paths import (
     MAX_DEPTH,
     ROOT,
@@ -127,7 +127,7 @@ class TreeReader:
         visible = [stat for real, stat in stats if self.path_filter.shows(stat.path, real, stat.kind)]
         return tuple(sorted(visible, key=lambda entry: entry.path))
 
-    def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
+    def scan(self, path: str, pattern: PathMatcher, look: WalkRequest) -> Scan:
         """The entries of a folder that match a pattern, and what was left out."""
         return walk(self.folder(path), pattern, FolderReader(self.list_folder, self.rule_file), self.path_filter, look)
 

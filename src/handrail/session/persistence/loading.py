@@ -93,8 +93,7 @@ class ItemReader:
     def _read_all(self, runs: Sequence[ItemRange]) -> list[Any]:
         entries: list[SessionEntry] = []
         for first, last in entry_ranges(tuple(runs), most=_MOST_QUERIES):
-            changes = self._store.entries(self._session_id, after=first - 1, until=last, type_name=self._form.name)
-            entries.extend(entry for entry in changes if entry.role != "event")
+            entries += self._store.entries(self._session_id, after=first - 1, until=last, type_name=self._form.name)
         numbers = [entry.number for entry in entries]
         read: dict[int, list[Any]] = {}
         items: list[Any] = []
@@ -357,12 +356,11 @@ def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex
             break
         number = entry.number
         uncovered_bytes += entry.size
-        if entry.role != "event":
-            layout = find_index(layouts, entry.type_name, entry.role)
-            if layout.role != entry.role or entry.start + entry.removed > layout.length:
-                fault = f"does not fit the slice {entry.type_name} as the entries before it have left it"
-                raise corrupt(fault, number, number, row.session_id, store)
-            layouts[entry.type_name] = layout.after(entry)
+        layout = find_index(layouts, entry.type_name, entry.role)
+        if layout.role != entry.role or entry.start + entry.removed > layout.length:
+            fault = f"does not fit the slice {entry.type_name} as the entries before it have left it"
+            raise corrupt(fault, number, number, row.session_id, store)
+        layouts[entry.type_name] = layout.after(entry)
     if number != row.head:
         raise corrupt(f"is missing; there should be {row.head} entries", number + 1, number + 1, row.session_id, store)
     return layouts, covered, uncovered_bytes

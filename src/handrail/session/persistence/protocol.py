@@ -13,8 +13,7 @@ The rules that every store keeps:
    lost in the very moment of a commit. So a unit can be repeated: one that the store has written already changes
    nothing and succeeds.
 5. What cannot be read raises `StoreCorruptError`, which names session and entry; it is never left out.
-6. A session is deleted by its holder. It does not exist from the beginning of the deletion on, although its rows are
-   removed in several transactions; a process that dies in between leaves them to `finish_deletion`, and to `create`.
+6. A session is deleted by its holder, in one transaction.
 7. A fork has the entries of its origin up to `origin_head`, and its own ones after that. All reading of entries, calls
    and checkpoints goes through both, and through the origin of the origin. A session with forks is not deleted.
 """
@@ -32,8 +31,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 from handrail.session.calls import CallRef, OpenCall
 from handrail.transaction import UnitStore
 
-Role = Literal["state", "log", "event"]
-"""What an entry is: a change of a STATE slice, items of a LOG slice, or an event that reducers took for themselves."""
+Role = Literal["state", "log"]
+"""What an entry changes: a STATE slice or a LOG slice."""
 
 
 class SessionRow(NamedTuple):
@@ -57,17 +56,8 @@ class EntrySegment(NamedTuple):
     until: int
 
 
-class SessionSize(NamedTuple):
-    """The size of a session in its store."""
-
-    entries: int
-    calls: int  # how many of them record a call
-    effects: int  # how many effects belong to it alone
-    bytes: int  # of its items, and of the arguments, messages and values of these effects
-
-
 class SessionEntry(NamedTuple):
-    """One change of a session, or one event that it has taken in."""
+    """One change of a slice of a session."""
 
     number: int  # its place among the session's entries, from 1
     reply: str  # the reply whose call it belongs to; `""` if not stated
@@ -75,7 +65,7 @@ class SessionEntry(NamedTuple):
     role: Role
     type_name: str  # the stable name of the items' type
     type_version: int  # the version of that type, from 1
-    start: int  # for a slice, the index at which the change begins; else 0
+    start: int  # the index at which the change begins
     removed: int  # how many items of the slice, from `start` on, it removes
     added: int  # how many items it puts in their place
     items: bytes  # those items as a JSON array in UTF-8
@@ -331,9 +321,6 @@ class SessionStore(UnitStore, Protocol):
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
 
-    def session_size(self, session_id: str) -> SessionSize:
-        """The size of a session, without the entries of its origin."""
-
     def delete_session(self, lock: SessionLock) -> None:
         """Deletes a session: its row, entries, checkpoints and answers, and the effects of its partition.
 
@@ -343,14 +330,8 @@ class SessionStore(UnitStore, Protocol):
         Raises:
             SessionLostError: the lock is not valid. Nothing was deleted.
             SessionError: the session has forks, which are named. Nothing was deleted.
-            StoreUnavailableError: the store does not answer; `finish_deletion` completes what has begun.
+            StoreUnavailableError: the store does not answer. Nothing was deleted.
         """
-
-    def unfinished_deletions(self) -> tuple[str, ...]:
-        """The sessions whose deletion has begun and not ended: it is under way, or its process has died."""
-
-    def finish_deletion(self, session_id: str) -> bool:
-        """Removes what a deletion has left; returns whether there was anything. Two processes may do so at once."""
 
     def connection(self) -> DatabaseConnection:
         """The database of the store, inside the transaction of the call that runs in this context.
@@ -376,7 +357,7 @@ class ItemRange(NamedTuple):
 class EntryIndex(NamedTuple):
     """The places of the items of one slice."""
 
-    role: Literal["state", "log"]  # whether the slice is STATE or LOG
+    role: Role  # whether the slice is STATE or LOG
     runs: tuple[ItemRange, ...] = ()  # in the order of the items
     last: int = 0  # the number of the newest entry of the slice
 
@@ -416,7 +397,7 @@ def runs_between(runs: tuple[ItemRange, ...], start: int, stop: int) -> tuple[It
     return tuple(between)
 
 
-def find_index(layouts: Mapping[str, EntryIndex], name: str, role: Literal["state", "log"]) -> EntryIndex:
+def find_index(layouts: Mapping[str, EntryIndex], name: str, role: Role) -> EntryIndex:
     """The index of a slice before a change; an empty slice may become one of the other role."""
     layout = layouts.get(name)
     return EntryIndex(role) if layout is None or (layout.role != role and not layout.runs) else layout

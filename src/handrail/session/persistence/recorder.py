@@ -1,7 +1,7 @@
 """The stored side of a session: what is written of each call, and how far the store has come.
 
 Theory of operation
-    The store gets *entries*: one for each event and each change of a slice, in order. A change says where in the slice
+    The store gets *entries*: one for each change of a slice, in order. A change says where in the slice
     it begins, how many items it removes and which ones it adds, so that reading runs no code of the program. The
     changes of a call to STATE slices are found by comparing them, when its transaction commits, with what they were
     before it: nothing of a call that fails ever reaches the store.
@@ -111,8 +111,7 @@ class EntryDraft:
         summary = getattr(items[0], "summary", ()) if role == "log" and call is not None else ()
         entry = SessionEntry(self.number, *ref, role, name, form.version, start, count, len(items), data, *summary)
         self.entries.append(entry)
-        if role != "event":
-            self.layouts[name] = find_index(self.layouts, name, role).after(entry)
+        self.layouts[name] = find_index(self.layouts, name, role).after(entry)
 
 
 @dataclass(slots=True, eq=False)
@@ -323,15 +322,15 @@ class SessionRecorder:
         # The slices in `now` belong to another call, which is not committed yet, or are written already.
         if root is None or writer is not root:
             return
-        changed = [kind for kind in {**working, **before} if before.get(kind) is not working.get(kind)]
-        differences = {kind: slice_difference(before.get(kind), working.get(kind)) for kind in changed}
-        for kind, change in order_differences(self.state.events, differences):
+        for kind in {**working, **before}:
+            if (change := slice_difference(before.get(kind), working.get(kind))) is None:
+                continue
             form = self.stored_type(kind)
             layout = draft.layouts.get(form.name)
             # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
             # many runs is written anew as one.
             if layout is not None and change.start < layout.length and len(layout.runs) > _MOST_RUNS:
-                change = SliceDifference(0, layout.length, SliceView(working.get(kind)).all())  # noqa: PLW2901
+                change = SliceDifference(0, layout.length, SliceView(working.get(kind)).all())
             draft.add(form, call, change, form.dump(change.items))
 
 
@@ -411,6 +410,8 @@ class SliceDifference(NamedTuple):
 
 def slice_difference(before: Version[Any] | None, after: Version[Any] | None) -> SliceDifference | None:
     """The change of a slice, by the identity of its items; `None` if there is none. No item is read from the store."""
+    if before is after:
+        return None
     was, now = (0 if version is None else version.length for version in (before, after))
     start, count, come = 0, was, [] if after is None else after.items
     if before is not None and after is not None:
@@ -451,16 +452,3 @@ def _item_text(item: object) -> str:
         return json_line(from_json(stored_type(type(item)).dump_item(item)))
     except SessionError:  # JSON does not restore it exactly
         return repr(item)
-
-
-def order_differences(
-    events: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
-) -> Iterator[tuple[type[Any], SliceDifference]]:
-    """The differences, and after them, in their order, the events that are in no slice."""
-    changes = [(kind, change) for kind, change in differences.items() if change]
-    # By identity: a reducer may have appended an equal value, which is not the event that was taken in.
-    appended_ids = {id(item) for _, change in changes for item in change.items}
-    yield from changes
-    for event in events:
-        if id(event) not in appended_ids:
-            yield type(event), SliceDifference(0, 0, (event,), "event")

@@ -5,11 +5,7 @@ The tables carry the prefix `handrail_`, because the program may have tables in 
 statement that stands alone has the condition `statements.IS_CURRENT`, and a transaction asks for the version as it
 begins (`Database.transaction`).
 
-A deletion begins with one statement that gives the row of the session the head -1. From then on the session does not
-exist: it is not found, listed, opened, forked or written to. Transactions of bounded size remove its other rows, and
-the last one the row itself. After a kill in between, the row says that the deletion is unfinished. Each transaction
-locks the row first, so two that finish the same deletion cannot remove rows of a session that was made anew with the
-same id.
+A session is deleted in one transaction, with all its rows.
 
 Expired effects are removed in the order of their keys, a page in each transaction. Where one transaction excludes all
 other writers, there is a short pause after each one: writers of other processes poll, and would find the database
@@ -175,38 +171,10 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
     return check_version(database.query, database.url)
 
 
-ROWS_AT_ONCE = 1000
-"""The most rows of a session that one transaction removes."""
-
 EFFECTS_AT_ONCE = 5000
 """The most effects that one transaction looks at when it removes expired ones."""
 
 _PAUSE, _LONGEST_PAUSE = 0.5, 0.05
-
-
-def finish_deletion(
-    database: Database, session_id: str, *, most: int = ROWS_AT_ONCE, pause: Callable[[float], object] = time.sleep
-) -> bool:
-    """Removes the rest of a deleted session, `most` rows in a transaction; returns whether there was anything."""
-    was_there = False
-    while True:
-        before = time.perf_counter()
-        with database.transaction() as connection:
-            if not connection.execute(statements.LOCK_DELETED, (session_id,)):
-                return was_there
-            was_there = True
-            if _remove_some(connection, session_id, most):
-                return True
-        _let_others_write(database, time.perf_counter() - before, pause)
-
-
-def _remove_some(connection: DriverConnection, session_id: str, limit: int) -> bool:
-    for sql in statements.REMOVE_FROM_SESSION:
-        limit -= connection.execute(sql, (session_id, session_id, limit))
-        if not limit:
-            return False
-    connection.execute(statements.DELETE_SESSION, (session_id,))
-    return True
 
 
 def remove_expired(

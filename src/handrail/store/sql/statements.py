@@ -97,30 +97,29 @@ INSERT_SESSION = tables.SESSION_TABLE.insert(f"SELECT {tables.SESSION_TABLE.mark
 KEEP_ORIGIN = "UPDATE handrail_sessions SET head = head WHERE session_id = ? AND head >= ?"
 """The same origin of a fork, if it has so many entries: it is not deleted until the transaction has ended."""
 
-# A session whose rows are being removed has the head -1: no version of Handrail opens it or appends to it.
-_EXISTS = "head >= 0"
-
-GET_SESSION = f"{tables.SESSION_TABLE.rows} WHERE session_id = ? AND {_EXISTS}"
+GET_SESSION = f"{tables.SESSION_TABLE.rows} WHERE session_id = ?"
 """One session."""
 
-_BY_AGE = f"{_EXISTS} ORDER BY created_at DESC, session_id DESC LIMIT {ROWS_PER_PAGE}"
-OLDER_SESSIONS = f"{tables.SESSION_TABLE.rows} WHERE (created_at, session_id) < (?, ?) AND {_BY_AGE}"
+OLDER_SESSIONS = (
+    f"{tables.SESSION_TABLE.rows} WHERE (created_at, session_id) < (?, ?) "
+    f"ORDER BY created_at DESC, session_id DESC LIMIT {ROWS_PER_PAGE}"
+)
 """The page of sessions after one, the newest first."""
 
-GET_HOLDER = f"SELECT token, head, owner FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
+GET_HOLDER = "SELECT token, head, owner FROM handrail_sessions WHERE session_id = ?"
 """The token of the lock of a session, its last entry, and who holds it."""
 
 SET_HOLDER = (
     "UPDATE handrail_sessions SET token = ?, owner = ? "
-    f"WHERE session_id = ? AND token IN (?, ?) AND {_EXISTS} AND {IS_CURRENT} "
+    f"WHERE session_id = ? AND token IN (?, ?) AND {IS_CURRENT} "
     f"RETURNING {tables.SESSION_TABLE.names}"
 )
 """Sets the holder of a session, and returns its row, if that has the token that was read, or already the new one."""
 
-FORKS = f"SELECT session_id FROM handrail_sessions WHERE origin = ? AND {_EXISTS} ORDER BY session_id"
+FORKS = "SELECT session_id FROM handrail_sessions WHERE origin = ? ORDER BY session_id"
 """The forks of a session."""
 
-KEEP_HOLDER = f"UPDATE handrail_sessions SET token = token WHERE session_id = ? AND token = ? AND {_EXISTS}"
+KEEP_HOLDER = "UPDATE handrail_sessions SET token = token WHERE session_id = ? AND token = ?"
 """The same holder, if it is still this one: no other can come until the transaction has ended."""
 
 CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '', owner = '' WHERE session_id = ? AND token = ?"
@@ -137,7 +136,7 @@ ENTRIES = tables.ENTRY_TABLE.select_from_session(f"{_BETWEEN}{_IN_ORDER}")
 ENTRIES_OF_TYPE = tables.ENTRY_TABLE.select_from_session(f"{_BETWEEN} AND type_name = ?{_IN_ORDER}")
 """Entries of a session that hold one type, in order."""
 
-_CHANGES = f"{_BETWEEN} AND type_name = ? AND role <> 'event' ORDER BY number DESC LIMIT ?"
+_CHANGES = f"{_BETWEEN} AND type_name = ? ORDER BY number DESC LIMIT ?"
 NEWEST_CHANGES = tables.ENTRY_TABLE.select_from_session(_CHANGES)
 """The newest entries of a session that change the slice of a type, the newest first."""
 
@@ -180,11 +179,11 @@ INSERT_CHECKPOINT = tables.CHECKPOINT_TABLE.insert("VALUES (?, ?, ?)")
 NEWEST_CHECKPOINT = tables.CHECKPOINT_TABLE.select_from_session(" AND number <= ? ORDER BY number DESC LIMIT 1")
 """The newest checkpoint up to an entry."""
 
-UNRELEASED_SESSIONS = f"SELECT session_id, token, owner FROM handrail_sessions WHERE token <> '' AND {_EXISTS}"
+UNRELEASED_SESSIONS = "SELECT session_id, token, owner FROM handrail_sessions WHERE token <> ''"
 """The sessions that have a holder, or whose holder has died; with token and owner."""
 
 INSERT_ANSWER = tables.ANSWER_TABLE.insert(
-    f"SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS})"
+    "SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ?)"
 )
 """The answer to a call, if its session exists and it has none."""
 
@@ -199,7 +198,7 @@ GET_ANSWERS = tables.ANSWER_TABLE.select_from_session(" ORDER BY given_at, reply
 
 INSERT_RUN = tables.RUN_TABLE.insert(
     f"SELECT {tables.RUN_TABLE.marks} WHERE EXISTS "
-    f"(SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS} AND {IS_CURRENT})"
+    f"(SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {IS_CURRENT})"
 )
 """The run of a session, if it exists and has none."""
 
@@ -209,60 +208,33 @@ REPLACE_RUN = (
 )
 """Replaces the run of a session, if it has still the version before."""
 
-_HAS_SESSION = (
-    "EXISTS (SELECT 1 FROM handrail_sessions AS own WHERE own.session_id = handrail_runs.session_id AND own.head >= 0)"
-)
-GET_RUN = f"{tables.RUN_TABLE.rows} WHERE session_id = ? AND {_HAS_SESSION}"
+GET_RUN = f"{tables.RUN_TABLE.rows} WHERE session_id = ?"
 """The run of a session."""
 
 OLDER_RUNS = (
-    f"{tables.RUN_TABLE.rows} WHERE (submitted_at, session_id) < (?, ?) AND {_HAS_SESSION} "
+    f"{tables.RUN_TABLE.rows} WHERE (submitted_at, session_id) < (?, ?) "
     f"ORDER BY submitted_at DESC, session_id DESC LIMIT {ROWS_PER_PAGE}"
 )
 """The page of runs after one, the newest first."""
 
 DUE_RUNS = (
-    f"{tables.RUN_TABLE.rows} WHERE status = 'open' AND queue = ? AND due_at <= ? AND {_HAS_SESSION} "
-    "ORDER BY due_at, session_id LIMIT ?"
+    f"{tables.RUN_TABLE.rows} WHERE status = 'open' AND queue = ? AND due_at <= ? ORDER BY due_at, session_id LIMIT ?"
 )
 """The open runs of a queue that are due, those first that are due for the longest time."""
 
-_VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"
-SESSION_SIZE = (
-    "SELECT (SELECT count(*) FROM handrail_entries WHERE session_id = ?), "
-    "(SELECT count(*) FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''), "
-    "(SELECT count(*) FROM handrail_effects WHERE partition = ?), "
-    "(SELECT coalesce(sum(length(items)), 0) FROM handrail_entries WHERE session_id = ?) + "
-    f"(SELECT coalesce(sum({_VALUES}), 0) FROM handrail_effects WHERE partition = ?)"
-)
-"""Entries, recorded calls, effects and bytes of a session."""
-
-MARK_DELETED = (
-    "UPDATE handrail_sessions SET head = -1, token = '' "
-    f"WHERE session_id = ? AND token = ? AND head >= 0 AND NOT EXISTS ({FORKS.partition(' ORDER')[0]}) AND {IS_CURRENT}"
-)
-"""The beginning of a deletion, if the session is held with a token, and has no fork: it does not exist any more."""
-
-DELETED_SESSIONS = "SELECT session_id FROM handrail_sessions WHERE head < 0"
-"""The sessions whose rows are being removed."""
-
-LOCK_DELETED = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND head < 0"
-"""No other transaction removes rows of a deleted session until this one has ended."""
-
-DELETE_SESSION = "DELETE FROM handrail_sessions WHERE session_id = ? AND head < 0"
-"""The end of a deletion."""
-
-REMOVE_FROM_SESSION = tuple(
-    table.remove_some()
+# The row of the session comes last: another process may answer or submit a run to it until the next statement.
+DELETE_SESSION = tuple(
+    f"DELETE FROM {table.name} WHERE {table.columns[0].name} = ?"
     for table in (
         tables.ENTRY_TABLE,
         tables.CHECKPOINT_TABLE,
+        tables.EFFECT_TABLE,
         tables.ANSWER_TABLE,
         tables.RUN_TABLE,
-        tables.EFFECT_TABLE,
+        tables.SESSION_TABLE,
     )
 )
-"""Some rows of a session, one kind after the other."""
+"""The rows of a session, one kind after the other."""
 
 _EXPIRED = "status IN ('done', 'failed') AND expires_at <= ?"
 LAST_OF_PAGE = (

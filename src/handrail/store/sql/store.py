@@ -23,13 +23,12 @@ from handrail.session.persistence.protocol import (
     SessionEntry,
     SessionLock,
     SessionRow,
-    SessionSize,
 )
 from handrail.store import locks
 from handrail.store.base_store import BaseStore
 from handrail.store.protocol import EffectRow, EffectWrite, RefusedWrite, change_effect, disown
 from handrail.store.sql import statements, tables
-from handrail.store.sql.database import Database, check_version, finish_deletion, make_tables, remove_expired
+from handrail.store.sql.database import Database, check_version, make_tables, remove_expired
 from handrail.store.sql.driver import Driver, Rows, loop_would_wait
 from handrail.store.sql.units import UnitApplier, holder
 from handrail.transaction import UnitOfWork
@@ -75,8 +74,8 @@ class SqlStore(BaseStore):
 
     @property
     def claim_waits(self) -> bool:
-        """True if `now` asks the server, or `process` acquires the lock of this store."""
-        return self._driver.now_waits or self._owner.own_waits
+        """True where `now` may ask a server, or if `process` acquires the lock of this store."""
+        return not self._driver.one_writer or self._owner.own_waits
 
     def now(self) -> datetime:
         """Returns the store's time, aware and in UTC."""
@@ -152,12 +151,10 @@ class SqlStore(BaseStore):
 
     def create(self, row: SessionRow) -> bool:
         """Adds a session without entries of its own; returns whether there was none of that id."""
-        while not self._insert_session(row):
-            # Its process has died while it deleted a session of that id, of which rows are left.
-            if not finish_deletion(self._database, row.session_id):
-                check_version(self._database.query, self.url)
-                return False
-        return True
+        if self._insert_session(row):
+            return True
+        check_version(self._database.query, self.url)
+        return False
 
     def _insert_session(self, row: SessionRow) -> int:
         columns = tables.session_columns(row._replace(head=row.origin_head))
@@ -221,30 +218,18 @@ class SqlStore(BaseStore):
         living = {*filter(self._locks.is_held_elsewhere, {str(owner) for _, _, owner in rows})}
         return frozenset(own.union(session_id for session_id, _, owner in rows if owner in living))
 
-    def session_size(self, session_id: str) -> SessionSize:
-        """Measures what a session takes in the store."""
-        return SessionSize(*map(int, self._database.query(statements.SESSION_SIZE, (session_id,) * 5)[0]))
-
     def delete_session(self, lock: SessionLock) -> None:
-        """Deletes a session and its effects; the lock remains. If it fails half-way, `finish_deletion` completes it."""
+        """Deletes a session and its effects, in one transaction; the lock remains to be released."""
+        session_id = lock.session_id
         with self._database.transaction() as connection:
-            # By statements of their own: the second one sees the forks that were made while the first one waited.
-            connection.execute(statements.KEEP_HOLDER, lock[:2])
-            is_deleted = connection.execute(statements.MARK_DELETED, (*lock[:2], lock.session_id))
-        if not is_deleted:
-            if forks := self.forks(lock.session_id):
-                raise locks.session_has_forks(lock.session_id, forks)
-            raise locks.session_lost(lock, 0, self.holder(lock.session_id))
-        self.watchers.unresolved.forget(lock.session_id)
-        self.finish_deletion(lock.session_id)
-
-    def unfinished_deletions(self) -> tuple[str, ...]:
-        """Returns the sessions whose deletion has begun and not ended."""
-        return tuple(str(session_id) for (session_id,) in self._database.query(statements.DELETED_SESSIONS))
-
-    def finish_deletion(self, session_id: str) -> bool:
-        """Removes the rest of a deleted session; returns whether there was anything."""
-        return finish_deletion(self._database, session_id)
+            if not connection.execute(statements.KEEP_HOLDER, lock[:2]):
+                raise locks.session_lost(lock, 0, holder(connection.query, session_id))
+            # By a statement of its own, which sees the forks that were made while the first one waited.
+            if forks := connection.query(statements.FORKS, (session_id,)):
+                raise locks.session_has_forks(session_id, tuple(str(fork) for (fork,) in forks))
+            for sql in statements.DELETE_SESSION:
+                connection.execute(sql, (session_id,))
+        self.watchers.unresolved.forget(session_id)
 
     # ---------------------------------------------------------------------------------------------------------- locks
 

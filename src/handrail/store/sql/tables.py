@@ -138,12 +138,6 @@ class Table(RowForm):
         """Makes the statement that adds the rows of a question, but for those whose key is taken."""
         return f"{self.insertion} {source} ON CONFLICT ({self.key}) DO NOTHING"
 
-    def remove_some(self) -> str:
-        """Makes the statement that removes the first rows of a session; takes its id twice, and how many."""
-        session, rest = self.columns[0].name, self.key.partition(", ")[2] or self.key
-        first = f"SELECT {rest} FROM {self.name} WHERE {session} = ? ORDER BY {rest} LIMIT ?"
-        return f"DELETE FROM {self.name} WHERE {session} = ? AND ({rest}) IN ({first})"
-
 
 def corrupt_row(where: str, fault: str, store: str) -> StoreCorruptError:
     """Describes the row of a store that cannot be read; `where` names the row."""
@@ -256,7 +250,7 @@ SESSION_TABLE = Table(
         TableColumn("tags", _TAGS, "its tags, a JSON object"),
         TableColumn("parent", _TEXT, "the session that it was made for", is_null=True),
         TableColumn("created_at", _MOMENT, "when it was begun"),
-        TableColumn("head", _NUMBER, "the number of its newest entry; -1 while its rows are being deleted"),
+        TableColumn("head", _NUMBER, "the number of its newest entry"),
         TableColumn("origin", _TEXT, "the session that it was forked from, which has its first entries", is_null=True),
         TableColumn("origin_head", _NUMBER, "the number of the last of these entries; 0 if it is not a fork"),
         TableColumn("new_keys", _FLAG, "1 if it may repeat what its origin has done"),

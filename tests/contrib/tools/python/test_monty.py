@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import PythonEvaluated, PythonFault
-from handrail.contrib.tools.python import MOST_FILE_CALLS, Evaluation, PythonSettings
+from handrail.contrib.tools.python import Evaluation, PythonSettings
 from handrail.programs import Process, descendants, running
 from tests.extent import some
 from tests.wording import Wording
@@ -33,11 +33,24 @@ TOO_LARGE = (
 TOO_DEEP = ("def f(n):\n    return f(n + 1)\nf(0)", "f = lambda g: g(g)\nf(f)")
 
 
-def evaluate(code: str, limits: PythonSettings = LIMITS, **functions: Callable[..., object]) -> PythonEvaluated:
+class WatchedEvaluation(Evaluation):
+    """Calls a function when its process is there."""
+
+    def __init__(self, settings: PythonSettings, begun: Callable[[], object]) -> None:
+        super().__init__(settings)
+        self._begun = begun
+
+    def _set_pid(self, pid: int | None) -> None:
+        super()._set_pid(pid)
+        if pid is not None:
+            self._begun()
+
+
+def evaluate(code: str, begun: Callable[[], object] = lambda: None) -> PythonEvaluated:
     """The result of code, evaluated in another thread."""
     results = list[PythonEvaluated]()
-    evaluation = Evaluation(limits)
-    thread = threading.Thread(target=lambda: results.append(evaluation.carry_out(code, functions)))
+    evaluation = WatchedEvaluation(LIMITS, begun)
+    thread = threading.Thread(target=lambda: results.append(evaluation.carry_out(code)))
     thread.start()
     thread.join()
     return results[0]
@@ -109,25 +122,14 @@ def test_long_value_and_long_fault_are_cut(wording: Wording) -> None:
     assert len(fault.message) < 3000
 
 
-def test_calls_of_functions_are_bounded() -> None:
-    """Each takes time of the agent; code cannot catch that."""
-    calls = list[int]()
-    code = "while True:\n    try:\n        note()\n    except BaseException:\n        pass"
-    fault = evaluate(code, replace(LIMITS, seconds=30), note=lambda: calls.append(1)).fault
-    assert fault is not None
-    assert fault.type == "RuntimeError"
-    assert len(calls) <= MOST_FILE_CALLS
-
-
 @pytest.mark.parametrize("stop", ["before", "while it runs"])
 def test_evaluation_is_stopped_by_another_thread(stop: str) -> None:
     """At once, also in the middle of a loop; stopping again, and after the end, is no harm."""
-    evaluation = Evaluation(replace(LIMITS, seconds=600))
     began, results = threading.Event(), list[PythonEvaluated]()
+    evaluation = WatchedEvaluation(replace(LIMITS, seconds=600), began.set)
     if stop == "before":
         evaluation.stop()
-    code = "began()\nwhile True:\n    pass"
-    thread = threading.Thread(target=lambda: results.append(evaluation.carry_out(code, {"began": began.set})))
+    thread = threading.Thread(target=lambda: results.append(evaluation.carry_out("while True:\n    pass")))
     thread.start()
     if stop != "before":
         assert began.wait(30)
@@ -147,7 +149,7 @@ def test_interpreter_that_ends_is_a_fault_of_the_code() -> None:
         for process in children_of_monty():
             os.kill(process.pid, signal.SIGKILL)
 
-    ended: Any = evaluate("end()\n1", end=end)
+    ended: Any = evaluate("1", end)
     assert ended.fault.type == "SystemError"
     assert evaluate("1").value == "1"
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -45,9 +43,7 @@ class Ground(ExitStack):
         outside: the folder that holds it, with a secret.
     """
 
-    def __init__(
-        self, where: Where, outside: Path, limits: SandboxLimits | None = None, fields: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, where: Where, outside: Path, limits: SandboxLimits | None = None) -> None:
         super().__init__()
         self.where: Where = where
         self.outside, self.root = outside, outside / "workspace"
@@ -56,7 +52,6 @@ class Ground(ExitStack):
             (self.root / ".git").mkdir()
             (outside / "private").write_text(PRIVATE)
         self.limits = limits or SandboxLimits()
-        self._fields = dict(fields or {})
 
     def __enter__(self) -> Self:
         journal = self.outside / "journal"
@@ -89,8 +84,8 @@ class Ground(ExitStack):
 
     def _section(self) -> Section[Any]:
         if self.where != "host":
-            return SandboxSection(self.files, engine=engine_of(self.where), limits=self.limits, **self._fields)
-        rule = replace(ShellRule(("sh",), confined=False), commit_on=tuple(self._fields.get("commit_on", (0,))))
+            return SandboxSection(self.files, engine=engine_of(self.where), limits=self.limits)
+        rule = ShellRule(("sh",), confined=False)
         bounds = {name: getattr(self.limits, name) for name in ("timeout", "max_output_bytes", "max_kept_bytes")}
         return ShellToolsSection(self.files, allow=[rule], **bounds)
 

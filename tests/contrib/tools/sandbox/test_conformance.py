@@ -23,7 +23,7 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A run over a workspace; a test leaves nothing there."""
     where: Where = request.param
     limits = short_limits(3.0)
-    with Ground(where, tmp_path_factory.mktemp(where), limits, {"commit_on": (0, 4)}) as ground:
+    with Ground(where, tmp_path_factory.mktemp(where), limits) as ground:
         yield ground
 
 
@@ -47,13 +47,6 @@ def test_command_that_succeeds_is_kept_and_belongs_to_the_agent(ground: Ground) 
     assert (ground.root / "made" / "file").stat().st_uid == owner
     ground.told("rm -r made")
     assert ground.picture() == before
-
-
-def test_exit_codes_may_commit(ground: Ground, wording: Wording) -> None:
-    """The changes stay, and the model reads the code."""
-    assert ground.told("echo x > four; exit 4") == wording
-    assert (ground.root / "four").exists()
-    ground.told("rm four")
 
 
 def test_command_reads_its_input_and_its_end(ground: Ground, wording: Wording) -> None:

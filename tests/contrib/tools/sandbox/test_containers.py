@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -19,55 +18,16 @@ from chaos.sandboxes import TARGETS, play
 from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, SandboxLimits, SandboxSection
 from handrail.contrib.tools.sandbox import engine as sandbox_engine
 from handrail.contrib.tools.sandbox.engine import RunningSandbox, SandboxEngine, SandboxWorkspace
-from handrail.contrib.tools.sandbox.podman import OWNER_LABEL, is_dead, podman_environment, remove_left_over
+from handrail.contrib.tools.sandbox.podman import podman_environment
 from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
-from handrail.process import own_name
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.sandbox.grounds import Ground, short_limits
-from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
+from tests.contrib.tools.sandbox.podman_store import IMAGE, podman_command
 from tests.extent import FULL
 from tests.kit import raises
 from tests.wording import Wording
-
-
-def test_owner_is_dead_if_it_does_not_run_or_its_boot_is_over() -> None:
-    """What is not known, and what another PID namespace hides, counts as alive."""
-    assert not is_dead(own_name())
-    assert is_dead(own_name()._replace(start="1"))
-    assert is_dead(own_name()._replace(boot="another-boot/1/2"))
-    assert not is_dead(own_name()._replace(boot=f"{own_name().boot.partition('/')[0]}/1/2", start="1"))
-    assert not is_dead(own_name()._replace(boot=""))
-
-
-def listed(**owners: str | None) -> str:
-    """What `podman ps` prints of containers, by their ids."""
-    labels = {name: None if owner is None else {OWNER_LABEL: owner} for name, owner in owners.items()}
-    return json.dumps([{"Id": name, "Labels": label} for name, label in labels.items()])
-
-
-def test_containers_of_dead_owners_are_removed(tmp_path: Path) -> None:
-    """And no others: of a process that runs, without a label, or with one that names no process."""
-    dead = str(own_name()._replace(start="1"))
-    (tmp_path / "ps.json").write_text(listed(a=dead, b=str(own_name()), c=None, d="nobody", e=dead))
-    podman = FakePodman(tmp_path, ps=f"cat {tmp_path}/ps.json")
-    assert remove_left_over(podman.command) == ("a", "e")
-    assert podman.asked("rm") == [["--force", "--time", "0", "a", "e"]]
-    (tmp_path / "ps.json").write_text("")
-    assert remove_left_over(podman.command) == ()
-    assert len(podman.asked("rm")) == 1
-
-
-def test_what_cannot_be_removed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """The next sandbox tries it again."""
-    (tmp_path / "ps.json").write_text(listed(a=str(own_name()._replace(start="1"))))
-    podman = FakePodman(tmp_path, ps=f"cat {tmp_path}/ps.json", rm="echo busy >&2; exit 2")
-    assert remove_left_over(podman.command) == ("a",)
-    (tmp_path / "ps.json").write_text("no JSON")
-    assert remove_left_over(podman.command) == ()
-    assert remove_left_over((str(tmp_path / "no-podman"),)) == ()
-    assert [record.getMessage() for record in caplog.records] == wording
 
 
 def test_podman_leaves_no_file_where_the_agent_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +218,7 @@ def files(tmp_path: Path) -> Generator[HostFilesystem]:
 
 def test_section_brings_the_tool_and_the_file_tools(files: HostFilesystem, wording: Wording) -> None:
     """A file must be read before it is written to."""
-    section = SandboxSection(files, engine=Bubblewrap(), commit_on=(0, 1))
+    section = SandboxSection(files, engine=Bubblewrap())
     assert section.render_body(None) == wording
     (below,) = section.children
     assert [type(policy) for policy in below.policies] == [ReadBeforeWritePolicy]
@@ -276,7 +236,7 @@ def test_section_brings_the_tool_and_the_file_tools(files: HostFilesystem, wordi
 
 @pytest.mark.parametrize("fields", [
     {"limits": SandboxLimits(memory_bytes=1, processes=True, cpus=0.0, timeout=timedelta(0))},
-    {"commit_on": (), "environment": {"A=": "b"}},
+    {"environment": {"A=": "b"}},
     {"engine": Bubblewrap(program="bwrap-of-no-machine")}, {"engine": Bubblewrap(folders=(Path("nowhere"),))},
     {"engine": Podman(image="localhost/none:1", command=("podman-of-no-machine",))},
     {"engine": Podman(image="--privileged")},
@@ -343,24 +303,6 @@ class Refusing:
     def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
         close = partial(self.closed.append, True)
         return RunningSandbox({}, lambda _command, _folder, _given: self.command, None, lambda: self.runs, close)
-
-
-def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, wording: Wording) -> None:
-    """What works is silent; what the machine refuses is one error, and nothing is left running."""
-    SandboxSection(files, engine=Bubblewrap()).check_start()
-    PodmanSandboxSection(files, image=IMAGE, podman=podman_command()).check_start()
-    assert not containers(files.root)
-    refused = [Refusing(), Refusing(command=("/bin/no-such-program",)), Refusing(command=("/bin/sh", "-c", "exit 3"))]
-    told: list[str] = []
-    for engine in refused:
-        with pytest.raises(SandboxError) as caught:
-            SandboxSection(files, engine=engine).check_start()
-        assert (caught.value.engine, engine.closed) == ("refusing", [True])
-        told.append(str(caught.value))
-    assert "\n".join(told) == wording
-    with pytest.raises(SandboxError, match="no-such-network"):
-        PodmanSandboxSection(files, image=IMAGE, podman=podman_command(), network="no-such-network").check_start()
-    assert not containers(files.root)
 
 
 def test_command_whose_sandbox_is_lost_or_does_not_start_fails(files: HostFilesystem, wording: Wording) -> None:

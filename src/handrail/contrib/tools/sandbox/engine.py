@@ -37,16 +37,12 @@ from datetime import timedelta
 from pathlib import Path
 from stat import S_ISSOCK
 from typing import Protocol
-from uuid import uuid4
 
-from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib import limit_faults, timeout_faults
-from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.errors import SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import is_inside
 from handrail.process import ProcessName, protected_paths
-from handrail.programs import Program
 
 WORKSPACE = "/workspace"
 """Where the files of the filesystem are inside."""
@@ -60,10 +56,7 @@ INSIDE: Mapping[str, str] = {"HOME": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108 - 
 UNREADABLE = ("acpi", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "latency_stats")
 """Entries of `/proc` that describe the host, and that its superuser may read without a capability."""
 
-_NOTHING = ("/bin/sh", "-c", ":")
-_LONGEST_REPORT = 2000
 _CURE_OF_LINK = "Give a workspace whose .git is a folder or a file, or that has none."
-_CURE = "Allow what it names, as by `sysctl` or an option of the container that this runs in; or use the other engine."
 _MIB = 1024 * 1024
 
 LEAST_SANDBOX_BYTES = 16 * _MIB
@@ -240,30 +233,6 @@ class Sandbox:
         self._running = None
         if self._finalizer is not None:
             self._finalizer()
-
-
-def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
-    """Starts a sandbox, runs a command in it that does nothing, and ends it; takes a second or two."""
-    running = engine.start(workspace)
-    program = Program(
-        line=running.line(_NOTHING, ".", ""),
-        folder=workspace.root,
-        environment=running.environment,
-        input=b"",
-        seconds=workspace.limits.timeout.total_seconds(),
-        max_output_bytes=_LONGEST_REPORT,
-        namespace=running.namespace,
-    )
-    try:
-        end = ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program)
-        how = f"exit code {end.code}" if end.how == "exited" else end.how
-        fault = "" if how == "exit code 0" else " ".join(end.output.split()) or how
-    except OSError as error:
-        fault = f"{program.line[0]}: {error.strerror or error}"
-    finally:
-        running.close()
-    if fault:
-        raise SandboxError(engine.name, f"no command can be run: {fault[-_LONGEST_REPORT:]}", cure=_CURE)
 
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

@@ -13,14 +13,12 @@ limits                         a control group of memory, processes and processo
 =============================  =======================================================================================
 
 The first process of a container waits for the end of its input, which this process holds: a container ends with the
-agent, also by SIGKILL. Each container is labelled with the process that owns it; Podman removes it when it ends, or the
-next sandbox once that process is dead. Commands enter by `podman exec`; what they leave inside is found by the PID
-namespace of the first process (`handrail.programs`), also when the folder is opened after a kill.
+agent, also by SIGKILL, and Podman removes it then. Commands enter by `podman exec`; what they leave inside is found by
+the PID namespace of the first process (`handrail.programs`), also when the folder is opened after a kill.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import shutil
@@ -32,7 +30,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 from uuid import uuid4
 
 from handrail.contrib.tools.sandbox.engine import (
@@ -45,12 +42,9 @@ from handrail.contrib.tools.sandbox.engine import (
     path_inside,
 )
 from handrail.errors import SandboxError
-from handrail.process import ProcessName, is_running, own_name, process_name
+from handrail.process import ProcessName, is_running, process_name
 from handrail.programs import Process, send
 from handrail.redaction import redacted_logger
-
-OWNER_LABEL = "handrail.owner"
-"""The label of a container that names the process to which it belongs."""
 
 SECONDS_TO_ANSWER = 60.0
 """How long Podman may take for one command that is not a command of the model."""
@@ -117,7 +111,7 @@ class Podman:
             raise SandboxError(self.name, f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
 
     def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
-        """Starts a container, after those of dead processes are removed.
+        """Starts a container.
 
         Raises:
             SandboxError: something is missing here; or Podman refuses, as it does for limits that it cannot set.
@@ -126,7 +120,6 @@ class Podman:
         if ":" in os.fspath(workspace.root):
             cure = "Give a folder without colons in its path."
             raise SandboxError(self.name, f"{os.fspath(workspace.root)!r} cannot be mounted", cure=cure)
-        remove_left_over(self.command)
         running = RunningPodman(self, workspace)
         return RunningSandbox(running.environment, running.line, running.namespace, running.is_running, running.close)
 
@@ -212,7 +205,7 @@ class RunningPodman:
     def _options(self, engine: Podman, workspace: SandboxWorkspace) -> Iterator[str]:
         limits = workspace.limits
         yield from ("--rm", "--interactive", "--name", self.name, "--pidfile", os.fspath(self._folder / "pid"))
-        yield from ("--label", f"{OWNER_LABEL}={own_name()}", "--pull", "never", "--log-driver", "none")
+        yield from ("--pull", "never", "--log-driver", "none")
         yield from ("--network", engine.network, "--hostname", "sandbox", "--http-proxy=false", "--no-healthcheck")
         yield from ("--pid", "private", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all")
         yield from ("--security-opt", "no-new-privileges", "--security-opt", "label=disable")
@@ -286,36 +279,3 @@ def run_podman(command: Sequence[str], *arguments: str) -> subprocess.CompletedP
         timeout=SECONDS_TO_ANSWER,
         check=False,
     )
-
-
-def remove_left_over(command: Sequence[str]) -> tuple[str, ...]:
-    """Removes the containers of dead processes; returns their ids. Failures are logged."""
-    try:
-        listing = run_podman(command, "ps", "--all", "--filter", f"label={OWNER_LABEL}", "--format", "json")
-        names = tuple(name for name, owner in _list_owners(listing.stdout) if is_dead(owner))
-        if names:
-            removal = run_podman(command, "rm", "--force", "--time", "0", *names)
-            if removal.returncode:
-                _LOGGER.warning("containers of ended processes could not be removed: %s", removal.stderr.strip())
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        _LOGGER.warning("containers of ended processes could not be looked for: %s", error)
-        return ()
-    return names
-
-
-def is_dead(owner: ProcessName) -> bool:
-    """Returns whether the owner of a container has ended; false where that is not known."""
-    own = own_name()
-    if not own.boot or not owner.boot:
-        return False
-    if own.boot == owner.boot:
-        return not is_running(owner)
-    # The same boot with another PID namespace: its processes are not visible here.
-    return own.boot.partition("/")[0] != owner.boot.partition("/")[0]
-
-
-def _list_owners(text: str) -> Iterator[tuple[str, ProcessName]]:
-    for container in cast("list[dict[str, Any]]", json.loads(text or "[]")):
-        labels = cast("dict[str, str]", container.get("Labels") or {})
-        if (owner := ProcessName.parse(labels.get(OWNER_LABEL, ""))) is not None:
-            yield str(container["Id"]), owner

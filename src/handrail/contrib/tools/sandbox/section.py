@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handrail.contrib import about, also_bound, environment_faults, example, suite_tool
-from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
+from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.shell.process import ProgramRun, run_over
-from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, exit_codes
+from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule
 from handrail.contrib.tools.shell.section import (
     ProgramEnded,
     failure_cause,
@@ -45,7 +45,7 @@ Run commands with `shell_execute`, in a sandbox: a system apart, of which only t
 - A command may take {seconds:g} s, {memory:,} MiB of memory and {processes} processes. Whatever it leaves running is
   killed.
 - No person answers a command, and there is no terminal. It reads `input`, and then the end of its input.
-- A command that ends with another exit code than {codes} has failed: what it has changed in `/workspace` is undone.
+- A command that ends with another exit code than 0 has failed: what it has changed in `/workspace` is undone.
 - Of a long output the middle is left out, and the message says how it is read."""
 
 _NO_NETWORK = "There is no network, and no package can be installed."
@@ -85,7 +85,6 @@ class SandboxSection(Section[None]):
     The root's `.git` is read-only inside; where there is none, an empty folder is made.
 
     Attributes:
-        commit_on: the exit codes with which a call succeeds, and the changes of its command stay.
         environment: added to the environment of commands, which has nothing of this process's own.
         reads_everything: whether commands may read files of the workspace that a run of an agent keeps from its tools.
         file_policies: judge the calls of the file tools; by default a file must be read before it is written to or
@@ -100,7 +99,6 @@ class SandboxSection(Section[None]):
     filesystem: HostFilesystem = field(kw_only=False)
     engine: SandboxEngine
     limits: SandboxLimits = field(default_factory=SandboxLimits)
-    commit_on: Sequence[int] = (0,)
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     reads_everything: bool = False
     file_tools: bool = True
@@ -115,7 +113,7 @@ class SandboxSection(Section[None]):
         if faults := self._faults():
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field(self, "environment", dict(self.environment))
-        rule = ShellRule((TOOL,), commit_on=tuple(self.commit_on), reads_everything=self.reads_everything)
+        rule = ShellRule((TOOL,), reads_everything=self.reads_everything)
         outside = self.engine.reaches_network
         tool = sandbox_tool(self.limits, rule, outside=outside, accepts_overrides=self.accepts_overrides)
         set_field(self, "tools", (tool,))
@@ -128,24 +126,12 @@ class SandboxSection(Section[None]):
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
         """The guidance: the sandbox, and the limits."""
-        codes = [str(code) for code in self.commit_on]
         return _TEXT.format(
             network=_NETWORK if self.engine.reaches_network else _NO_NETWORK,
             seconds=self.limits.timeout.total_seconds(),
             memory=self.limits.memory_bytes // 1024 // 1024,
             processes=self.limits.processes,
-            codes=" and ".join((", ".join(codes[:-1]), codes[-1])) if len(codes) > 1 else codes[0],
         )
-
-    def check_start(self) -> None:
-        """Starts a sandbox, runs a command in it that does nothing, and ends it; takes a second or two.
-
-        In a run the model reads only that there is no sandbox, and the cause is logged.
-
-        Raises:
-            SandboxError: this machine refuses something, such as a limit; the message has what cures it.
-        """
-        try_sandbox(self.engine, self._workspace())
 
     def _workspace(self) -> SandboxWorkspace:
         return SandboxWorkspace(self.filesystem.root, self.limits, self.environment)
@@ -153,11 +139,10 @@ class SandboxSection(Section[None]):
     def _faults(self) -> Sequence[str]:
         faults = [*self.limits.faults(), *environment_faults(self.environment)]
         try:
-            exit_codes(self.commit_on)
             self.engine.check()
             if not faults:  # now, so that no call is seen to make it
                 self._workspace().git(self.engine.name)
-        except (PromptValidationError, SandboxError) as error:
+        except SandboxError as error:
             faults.append(str(error))
         return faults
 
@@ -216,7 +201,7 @@ class SandboxHandler:
     """Runs commands in the sandbox of the run.
 
     Attributes:
-        rule: the exit codes with which changes stay, and whether a command may read what other tools may not.
+        rule: whether a command may read what other tools may not.
         outside: whether commands may have effects outside, by a network.
     """
 
@@ -228,7 +213,7 @@ class SandboxHandler:
         """Runs a command."""
         sandbox = context.resources.get(Sandbox)
         reach = ProgramReach.from_call(params, context, sandbox.filesystem.root)
-        return await run_in_call(TOOL, context, lambda run: self._carry_out(params, reach, run, sandbox))
+        return await run_in_call(context, lambda run: self._carry_out(params, reach, run, sandbox))
 
     def _carry_out(
         self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, sandbox: Sandbox
@@ -258,7 +243,7 @@ class SandboxHandler:
         cause = failure_cause(end, self.limits.timeout.total_seconds(), loss=_LOST)
         if cause is None and not running.is_running():
             cause = _LOST
-        commits = cause is None and end.code in {*self.rule.commit_on, *reach.commit_on}
+        commits = cause is None and end.code in {0, *reach.commit_on}
         changes: ProgramChanges = "kept" if commits else "rolled back"
         value = ProgramEnded(params.command, folder, end.code, end.output, end.left_out, changes)
         return ToolResult.ok(value) if commits else failure_result(value, end, cause, is_certain=not self.outside)

@@ -3,19 +3,13 @@
 One thread starts it, reads its output and enforces its timeout; any other thread may stop it. However it ends, what it
 has started is killed and waited for, and its pipes are closed (`handrail.programs`). It is recorded before it runs: if
 this process is killed, the next opening of the folder finds the record.
-
-Its output is passed on to subscribers of the session while it runs, in pieces: one every fifth of a second at most, and
-only the end of what was written meanwhile. The result of the call has all that `max_kept_bytes` allows.
 """
 
 from __future__ import annotations
 
-import codecs
-import math
 import os
 import selectors
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,82 +32,6 @@ _SECONDS_AFTER_END = 1.0  # how long to wait then for the rest of the group, whi
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
-QUIET_SECONDS = 10.0
-"""After how long without output a program is reported to be quiet; then again after twice as long, and so on."""
-
-MOST_LIVE_BYTES = 4096
-"""How much of the output is passed on at once."""
-
-_PIECE_SECONDS = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ToolNames:
-    """The prefix of one toolset's tool names. A run of an agent binds it where they have one."""
-
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramProgress:
-    """A program has written something, or has been quiet for some time.
-
-    Subscribers of the session are notified while the call runs. It is not stored, and has no slice.
-
-    Attributes:
-        text: what the program has written since the last such event, or the end of that; empty if it is quiet.
-        quiet_seconds: for how long it has written nothing.
-    """
-
-    reply: str | None
-    call_id: str
-    tool: str
-    text: str
-    quiet_seconds: float = 0.0
-
-
-class LiveOutput:
-    """The output of one program since it was passed on last. Used by one thread."""
-
-    __slots__ = ("_decoder", "_last", "_last_piece", "_new", "_notify", "_quiet")
-
-    def __init__(self, notify: Callable[[str, float], object]) -> None:
-        self._notify = notify
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._new = bytearray()
-        self._last: float | None = None
-        self._last_piece = -math.inf
-        self._quiet = QUIET_SECONDS
-
-    def add(self, chunk: bytes) -> None:
-        """Adds output."""
-        self._new += chunk
-        if len(self._new) > MOST_LIVE_BYTES:
-            del self._new[:-MOST_LIVE_BYTES]
-
-    def pass_on(self, now: float) -> float:
-        """Passes on what is due at `now`; returns after how many seconds something may be due."""
-        if self._last is None:
-            self._last = now
-        if self._new:
-            self._last, self._quiet = now, QUIET_SECONDS
-            if now - self._last_piece < _PIECE_SECONDS:
-                return self._last_piece + _PIECE_SECONDS - now
-            self._last_piece = now
-            self.finish()
-        elif now - self._last >= self._quiet:
-            self._notify("", self._quiet)
-            self._quiet *= 2
-        return self._last + self._quiet - now
-
-    def finish(self) -> None:
-        """Passes on what has not been passed on yet."""
-        text = self._decoder.decode(bytes(self._new)).replace("\0", "\u2400")
-        self._new.clear()
-        if text:
-            self._notify(text, 0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class ProgramExit:
     """The end of a program.
@@ -134,10 +52,9 @@ class ProgramExit:
 class ProgramOutput:
     """The beginning and the end of what a program writes."""
 
-    __slots__ = ("_head", "_live", "_most_head", "_most_tail", "_tail", "_total")
+    __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
 
-    def __init__(self, max_bytes: int, live: LiveOutput | None = None) -> None:
-        self._live = live
+    def __init__(self, max_bytes: int) -> None:
         self._most_head = max_bytes // 2
         self._most_tail = max_bytes - self._most_head
         self._head = bytearray()
@@ -151,8 +68,6 @@ class ProgramOutput:
 
     def add(self, chunk: bytes) -> None:
         """Adds output."""
-        if self._live is not None:
-            self._live.add(chunk)
         self._total += len(chunk)
         room = self._most_head - len(self._head)
         self._head += chunk[:room]
@@ -172,12 +87,11 @@ class ProgramOutput:
 class ProgramRun:
     """Runs one program, once; `call` is the random id by which its processes are found."""
 
-    __slots__ = ("_call", "_clock", "_is_stopped", "_live")
+    __slots__ = ("_call", "_clock", "_is_stopped")
 
-    def __init__(self, clock: Clock, call: str, *, live: Callable[[str, float], object] | None = None) -> None:
+    def __init__(self, clock: Clock, call: str) -> None:
         self._clock = clock
         self._call = call
-        self._live = None if live is None else LiveOutput(live)
         self._is_stopped = False
 
     def stop(self) -> None:
@@ -192,7 +106,7 @@ class ProgramRun:
         """
         if self._is_stopped:
             return ProgramExit("stopped", -signal.SIGKILL, "", 0)
-        output = ProgramOutput(program.max_output_bytes, self._live)
+        output = ProgramOutput(program.max_output_bytes)
         record, timed_out, is_over = ProgramRecord(self._call, program.namespace), False, True
         if records is not None:
             records.record(record)
@@ -224,9 +138,8 @@ class ProgramRun:
                 now = self._clock.monotonic()
                 if now >= end:
                     return False
-                rest = end - now if self._live is None else min(end - now, self._live.pass_on(now))
                 # A stop wakes nothing, nor does the end of the program on some systems.
-                ready = selector.select(min(rest, pause))
+                ready = selector.select(min(end - now, pause))
                 pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
                 for key, _ in ready:
                     feed = _serve(key, running, selector, feed)
@@ -238,8 +151,6 @@ class ProgramRun:
         finally:
             running.close_input()
             self._read_rest(running.output, output)
-            if self._live is not None:
-                self._live.finish()
             running.close()
 
     def _read_rest(self, descriptor: int, output: ProgramOutput) -> None:

@@ -18,7 +18,6 @@ nor the other names of a file on disk (hard links).
 The ready rules at the end allow options by name. Left out are options that write elsewhere than in the files that are
 named (`find -delete`), start programs (`find -exec`, `rg --pre`), follow links in folders (`grep -R`), read names of
 files from a file (`wc --files0-from`), name another configuration, install something, or never end (`tail -f`).
-`pre-commit`, `eslint`, `pytest` and plugins of `mypy` run code of the project, which a model may have written.
 """
 
 from __future__ import annotations
@@ -94,16 +93,13 @@ class ShellRule:
         options: the only options that may follow, such as `("-l", "-a", "--all", "-name")`; single letters may be
             joined (`-la`), with digits (`-n5`). A long option may have a value (`--all=x`), and may not be shortened.
             `None` for any option.
-        forbid: globs of tokens that may not follow. `--output` also forbids its value and all its shorter forms, and
-            `-o` every joined form with that letter.
         exact: whether nothing may follow the prefix.
         confined: whether arguments that lead out of the root are refused: absolute paths, `..`, and links.
         reads: whether such a command changes nothing anywhere. Then the tree is not saved before it.
         runs: the tokens that are run in place of the prefix, for options that must always be there; by default the
             prefix itself.
-        reads_beyond_with: globs of tokens with which such a command reads other files than its arguments name, as
-            `forbid` has them: `("-r", "--recursive")` for `grep`; `()` if it never does. `None` if it may at any time,
-            as most programs do: one that lists folders, and one that runs code.
+        reads_named: whether such a command reads only files that its arguments name, as `cat` does. Most programs read
+            others, too: one that lists folders, and one that runs code.
         reads_everything: whether such a command may run although files are protected from the run's programs
             (see above).
         commit_on: the exit codes with which the call succeeds and the program's changes stay: `(0, 1)` for a program
@@ -115,17 +111,16 @@ class ShellRule:
 
     prefix: Command
     options: tuple[str, ...] | None = None
-    forbid: tuple[str, ...] = ()
     exact: bool = False
     confined: bool = True
     reads: bool = False
     runs: Command = ()
-    reads_beyond_with: tuple[str, ...] | None = None
+    reads_named: bool = False
     reads_everything: bool = False
     commit_on: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
-        for name in ("prefix", "options", "forbid", "runs", "reads_beyond_with"):
+        for name in ("prefix", "options", "runs"):
             value = getattr(self, name)
             # A string is a sequence of its letters, each of which would be a token.
             if isinstance(value, str):
@@ -133,7 +128,7 @@ class ShellRule:
                     f"{name} of a shell rule is {value!r}; write a tuple: {tuple(value.split())!r}"
                 )
             object.__setattr__(self, name, None if value is None else tuple(value))
-        object.__setattr__(self, "commit_on", exit_codes(self.commit_on))
+        object.__setattr__(self, "commit_on", _exit_codes(self.commit_on))
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
         for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
             if not program or not _PROGRAM.fullmatch(program[0]):
@@ -168,8 +163,6 @@ class ShellRule:
         text = ""
         if self.options is not None and not self.exact:
             text = f", with these options only: {' '.join(self.options)}" if self.options else ", without options"
-        if self.forbid and not self.exact:
-            text += f", never with {' '.join(self.forbid)}"
         others = [str(code) for code in self.commit_on if code]
         return text + (f"; with exit code {' or '.join(others)} its changes are kept, too" if others else "")
 
@@ -181,19 +174,13 @@ class ShellRule:
         """The tokens that are run for a matching command."""
         return (*self.runs, *command[len(self.prefix) :]) if self.runs else command
 
-    def reads_beyond(self, command: Command) -> bool:
-        """Returns whether a matching command may read other files than its arguments name."""
-        # `None` is the cautious answer: of a program that is not described it must be assumed.
-        patterns = self.reads_beyond_with
-        return patterns is None or any(_forbids(pattern, token) for pattern in patterns for token in command[1:])
-
     def fault(self, command: Command, place: ArgumentPath) -> str | None:
         """The reason why a matching command must not run, in words; `None` if it may."""
         following = len(self.prefix)
         if self.exact and len(command) > following:
             return f"nothing may follow `{' '.join(self.prefix)}`, so leave out {format_command(command[following])}"
         for number, token in enumerate(command[1:], 1):
-            # The tokens of the prefix are checked too: a glob in it may match a path or a forbidden option.
+            # The tokens of the prefix are checked too: a glob in it may match a path.
             refusal = self._token_fault(token, is_following=number >= following, place=place)
             # Some programs expand it to the arguments in that file, which the model may have written, and no rule sees.
             if token.startswith("@") and not (refusal or self.prefix[number : number + 1] == (token,)):
@@ -204,10 +191,6 @@ class ShellRule:
         return None
 
     def _token_fault(self, token: str, *, is_following: bool, place: ArgumentPath) -> str | None:
-        forbidden = next((pattern for pattern in self.forbid if _forbids(pattern, token)), None)
-        # Before the options, because a glob of `forbid` may also match a permitted one.
-        if forbidden is not None:
-            return f"{format_command(token)} is forbidden with {self.label} ({forbidden})"
         if is_following and self.options is not None and not _is_among(self.options, token):
             options = " ".join(self.options)
             return (
@@ -263,28 +246,12 @@ def parse_shell_rules(allow: Sequence[ShellRule | Sequence[str]]) -> tuple[Shell
     return tuple(rule if isinstance(rule, ShellRule) else ShellRule(cast("Command", rule)) for rule in allow)
 
 
-def exit_codes(codes: Sequence[int]) -> tuple[int, ...]:
-    """The exit codes with which changes stay, in order."""
+def _exit_codes(codes: Sequence[int]) -> tuple[int, ...]:
     if 0 not in codes or not all(0 <= code <= _HIGHEST for code in codes):
         raise PromptValidationError(
             f"commit_on of a shell rule is {codes!r}; write exit codes from 0 to {_HIGHEST}, 0 among them: (0, 1)"
         )
     return tuple(sorted({*codes}))
-
-
-def _forbids(pattern: str, token: str) -> bool:
-    if fnmatchcase(token, pattern):
-        return True
-    if pattern.startswith("--"):
-        name = token.partition("=")[0]
-        # Programs accept shortened long options, so `--out` is refused where `--output` is.
-        return (
-            # `--` alone ends the options, and is not a shortened one.
-            name.startswith("--") and len(name) > len("--") and (fnmatchcase(name, pattern) or pattern.startswith(name))
-        )
-    is_letter = re.fullmatch(r"-[^-]", pattern) is not None
-    # Letters may be joined, so `-o` also appears in `-no` and in `-ofile`.
-    return is_letter and re.match(r"-[^-]", token) is not None and pattern[1] in token[1:]
 
 
 def _is_among(options: Sequence[str], token: str) -> bool:
@@ -398,7 +365,7 @@ class ProgramReach:
                     return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
         # After the named paths: `reads_everything` permits what is not named, and a protected path that is named is
         # refused nevertheless.
-        if self.everything or rule.reads_everything or not rule.reads_beyond(command):
+        if self.everything or rule.reads_everything or rule.reads_named:
             return None
         # The programs' own reading cannot be observed, so a command that may read more is refused as a whole.
         if self.path_filter.is_partial(changes=not rule.reads):
@@ -439,10 +406,11 @@ _RG = (
     "--count-matches --files-with-matches --files-without-match --only-matching --word-regexp --invert-match "
     "--multiline --context --after-context --before-context --max-depth --sort --stats --json"
 )
+# Without `--format`: `%G` in one checks signatures, which starts the program that the configuration names for it.
 _GIT_HISTORY = (
     "-n -p -s -w -b -M -C -U -S -G -i -E -F --oneline --stat --shortstat --numstat --name-only --name-status --summary "
     "--patch --no-patch --graph --all --branches --tags --since --until --after --before --author --committer --grep "
-    "--merges --no-merges --first-parent --follow --reverse --max-count --skip --format --pretty --date --decorate "
+    "--merges --no-merges --first-parent --follow --reverse --max-count --skip --date --decorate "
     "--no-decorate --abbrev-commit --diff-filter --find-renames --unified --ignore-all-space --ignore-space-change "
     "--word-diff --cached --staged --merge-base --color --no-color"
 )
@@ -464,64 +432,19 @@ _GIT = ("git", "--no-pager", *(part for key, value in _GIT_SETTINGS for part in 
 
 # External diffs and text conversions are programs that a repository's configuration names.
 _PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
-_RUFF_CHECK = (
-    "--fix --no-fix --fix-only --unsafe-fixes --no-unsafe-fixes --show-fixes --diff --select --extend-select --ignore "
-    "--extend-ignore --exclude --extend-exclude --statistics --output-format --preview --no-preview --target-version "
-    "--no-cache --exit-zero --exit-non-zero-on-fix --quiet -q -n -e"
-)
-_RUFF_FORMAT = (
-    "--check --diff --range --line-length --exclude --extend-exclude --preview --no-preview --target-version "
-    "--no-cache --quiet -q -n"
-)
-_PRE_COMMIT = "--all-files -a --files --from-ref --to-ref --hook-stage --show-diff-on-failure --verbose -v"
-_ESLINT = "--fix --fix-type --fix-dry-run --ext --quiet --max-warnings --rule --format -f --no-color --no-inline-config"
-_PYTEST = (
-    "-q -v -x -s -k -m -l -r -rA -rf -n --quiet --verbose --exitfirst --maxfail --tb --lf --last-failed --ff "
-    "--failed-first --nf --new-first --sw --stepwise --durations --co --collect-only --no-header --no-summary "
-    "--showlocals --deselect --ignore --strict-markers"
-)
-_MYPY = (
-    "-p -m --package --module --strict --pretty --no-error-summary --show-error-codes --show-error-context "
-    "--python-version --platform --ignore-missing-imports --follow-imports --warn-unused-ignores --warn-unreachable "
-    "--explicit-package-bases --namespace-packages --exclude --no-incremental"
-)
 
 
-def _preset(*prefix: str, options: str, commit_on: tuple[int, ...] = (0, 1)) -> ShellRule:
-    return ShellRule(prefix, options=tuple(options.split()), commit_on=commit_on)
-
-
-FIXING: tuple[ShellRule, ...] = (
-    _preset("ruff", "check", options=_RUFF_CHECK),
-    _preset("ruff", "format", options=_RUFF_FORMAT),
-    _preset("pre-commit", "run", options=_PRE_COMMIT),
-    _preset("eslint", options=_ESLINT),
-)
-"""Programs that fix and format code; what they have fixed stays, also if findings are left."""
-
-_PYTEST_RULE = _preset("pytest", options=_PYTEST, commit_on=(0, 1, 5))
-CHECKING: tuple[ShellRule, ...] = (_PYTEST_RULE, _preset("mypy", options=_MYPY))
-"""Programs that check code; their caches stay, also if they find something, and so does whatever tests write."""
-
-
-def _looking(
-    *prefix: str,
-    options: str,
-    forbid: tuple[str, ...] = (),
-    runs: tuple[str, ...] = (),
-    beyond: tuple[str, ...] | None = None,
-) -> ShellRule:
-    words = tuple(options.split())
-    return ShellRule(prefix, options=words, forbid=forbid, reads=True, runs=runs, reads_beyond_with=beyond)
+def _looking(*prefix: str, options: str, runs: tuple[str, ...] = (), named: bool = False) -> ShellRule:
+    return ShellRule(prefix, options=tuple(options.split()), reads=True, runs=runs, reads_named=named)
 
 
 READING: tuple[ShellRule, ...] = (
     _looking("ls", options="-l -a -A -R -h -t -S -r -1 -d -F -i -p -n --all --almost-all --recursive --reverse --sort"),
-    _looking("cat", options="-n -b -s -A -E -T -v --number --show-all", beyond=()),
-    _looking("head", options="-n -c -q -v --lines --bytes", beyond=()),
-    _looking("tail", options="-n -c -q -v --lines --bytes", beyond=()),
-    _looking("wc", options="-l -w -c -m -L --lines --words --bytes --chars", beyond=()),
-    _looking("grep", options=_GREP, beyond=("-r", "--recursive")),
+    _looking("cat", options="-n -b -s -A -E -T -v --number --show-all", named=True),
+    _looking("head", options="-n -c -q -v --lines --bytes", named=True),
+    _looking("tail", options="-n -c -q -v --lines --bytes", named=True),
+    _looking("wc", options="-l -w -c -m -L --lines --words --bytes --chars", named=True),
+    _looking("grep", options=_GREP),
     _looking("rg", options=_RG),
     _looking("find", options=_FIND),
 )
@@ -530,8 +453,7 @@ READING: tuple[ShellRule, ...] = (
 GIT_READING: tuple[ShellRule, ...] = (
     _looking("git", "status", options=_GIT_STATUS, runs=(*_GIT, "status", "--ignore-submodules=all")),
     *(
-        # `%G` in a format checks signatures, which starts the program that the configuration names for it.
-        _looking("git", what, options=_GIT_HISTORY, forbid=("*%G*",), runs=(*_GIT, what, *_PLAIN_DIFF))
+        _looking("git", what, options=_GIT_HISTORY, runs=(*_GIT, what, *_PLAIN_DIFF))
         for what in ("log", "diff", "show")
     ),
 )

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from handrail.contrib import about, also_bound, environment_faults, example, limit_faults, suite_tool, timeout_faults
-from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress, ProgramRun, ToolNames, run_over
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun, run_over
 from handrail.contrib.tools.shell.rules import (
     ArgumentPath,
     Command,
@@ -44,12 +42,9 @@ from handrail.programs import Program
 from handrail.prompt import External, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.undo import FILES_ALONE
-from handrail.redaction import redacted_logger
 from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
 from handrail.waiting import await_shielded, run_in_thread
-
-_log = redacted_logger("handrail")
 
 # Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
 PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -286,12 +281,12 @@ class ShellHandler:
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Runs a program."""
         reach = ProgramReach.from_call(params, context, self.root)
-        return await run_in_call("shell_run", context, lambda run: self._carry_out(params, reach, run))
+        return await run_in_call(context, lambda run: self._carry_out(params, reach, run))
 
     async def preview(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Runs a program that only reads, in a dry run; any other may act outside, so `DryRunEndedError`."""
         reach = ProgramReach.from_call(params, context, self.root)
-        return await run_in_call("shell_run", context, lambda run: self._carry_out(params, reach, run, only_reads=True))
+        return await run_in_call(context, lambda run: self._carry_out(params, reach, run, only_reads=True))
 
     def _carry_out(
         self, params: ShellRun, reach: ProgramReach, run: ProgramRun, *, only_reads: bool = False
@@ -324,11 +319,11 @@ class ShellHandler:
 
 
 async def run_in_call(
-    tool: str, context: ToolContext, carry_out: Callable[[ProgramRun], ToolResult[ProgramEnded]]
+    context: ToolContext, carry_out: Callable[[ProgramRun], ToolResult[ProgramEnded]]
 ) -> ToolResult[ProgramEnded]:
     """Runs a program on a thread of its own; a cancellation kills the program and waits for it."""
     # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-    run = ProgramRun(context.clock, uuid4().hex, live=_notifying(tool, context))
+    run = ProgramRun(context.clock, uuid4().hex)
     # The changes of the call are rolled back when this function returns, so the program must have ended by then.
     return await await_shielded(run_in_thread(lambda: carry_out(run)), stop=run.stop)
 
@@ -379,28 +374,6 @@ def resolve_folder(folder: str, root: Path) -> tuple[str, ArgumentPath]:
     if not real.is_dir():
         raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
     return path, ArgumentPath(root, real)
-
-
-def _notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
-    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any."""
-    dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
-    if not dispatcher.listens(ProgramProgress):
-        return None
-    names = context.resources.get(ToolNames, None)
-    tool = name if names is None else f"{names.prefix}{name}"
-
-    def dispatch(event: ProgramProgress) -> None:
-        try:
-            dispatcher.dispatch(event)
-        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
-            _log.exception("a subscriber of the output of %s failed", tool)
-
-    def notify(text: str, quiet_seconds: float) -> None:
-        event = ProgramProgress(context.reply, context.call_id, tool, text, quiet_seconds)
-        with suppress(RuntimeError):  # the loop was closed: no task waits for the call
-            loop.call_soon_threadsafe(dispatch, event)
-
-    return notify
 
 
 def failure_cause(end: ProgramExit, seconds: float, *, loss: str) -> str | None:

@@ -104,13 +104,10 @@ _ONLY_LOOKING = """
 class VfsToolsSection(Section[None]):
     """A section with file tools: `VfsToolsSection(filesystem)`.
 
-    The tools work on a folder on disk, or in memory on a copy of one::
+    The tools work on a folder on disk, or on files in memory::
 
         VfsToolsSection(HostFilesystem("project", exclude=("*.key",)))
-
-        files = InMemoryFilesystem()
-        files.copy_in("project", include=("src/**",))
-        VfsToolsSection(files)
+        VfsToolsSection(InMemoryFilesystem({"notes/plan.md": "buy milk"}))
 
     Paths that `exclude` matches, and `.git`, do not exist for the tools. Paths that `.gitignore` and other ignore files
     match are left out of lists and searches, but can be read.
