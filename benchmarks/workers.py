@@ -176,7 +176,7 @@ def _rate(kept: Store, agent: str, workers: int, runs: int) -> float:
         due = kept.now() + _TO_START * (workers + 1)
         sessions = {_submit(kept, agent, queue, at=due) for _ in range(runs)}
         assert kept.now() < due, "submitting took too long"
-        while kept.now() < due or kept.due_runs(queue, kept.now() + _TO_START * 60, limit=1):
+        while kept.now() < due or [*kept.due_runs(queue, kept.now() + _TO_START * 60, limit=1)]:
             time.sleep(0.2)
         ended = [row for row in kept.runs() if row.session_id in sessions]
     assert {row.status for row in ended} == {"finished"}

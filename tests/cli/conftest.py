@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,15 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for name in (*own, *of_rich, "COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def ended_by_default() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the processes that a test starts, also if it runs under `nohup`."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -103,15 +103,6 @@ def test_a_plain_function_that_still_runs_is_reported_with_what_next_ones_do(fol
 
 LATE = BODY.replace("line.read()\n", 'line.read()\n    time.sleep(0.5)\n    open("ended", "w").close()\n')
 DECORATED = f'import os, time\nfrom handrail import tool\n@tool(effect="external")\n{LATE}TOOLS = [note]\n'
-
-
-@pytest.fixture
-def ended_by_default() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the processes that a test starts, also if it runs under `nohup`."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("ended_by_default")

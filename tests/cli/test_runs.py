@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
+import sqlite3
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,8 +27,9 @@ from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 from tests.worker.desks import run_now
 
+TAKEN = "<port>"
 SHOP = """
-import asyncio, os
+import asyncio, os, sys, threading
 from datetime import timedelta
 from tests.worker.desks import Desk, later
 
@@ -39,7 +43,28 @@ class Clerk(Desk):
     async def clerk(self, task):
         return await self.desk(task)
 
-AGENTS = [Desk(inside=waits, lease=timedelta(seconds=1)).desk, Clerk(approver=later).clerk]
+def blocked(context):
+    with open("begun", "w") as begun:
+        begun.write("x")
+    threading.Event().wait()
+
+def ends(context):
+    sys.exit(7)
+
+class Blocks(Desk):
+    async def blocks(self, task):
+        return await self.desk(task)
+
+class Exits(Desk):
+    async def exits(self, task):
+        return await self.desk(task)
+
+AGENTS = [
+    Desk(inside=waits, lease=timedelta(seconds=1)).desk,
+    Clerk(approver=later).clerk,
+    Blocks(inside=blocked).blocks,
+    Exits(inside=ends).exits,
+]
 """
 
 
@@ -104,14 +129,16 @@ def test_run_is_submitted_once(handrail: Command, wording: Wording) -> None:
         ("s", "Go."),
         ("s", "--agent", "desk"),
         ("s", "Go.", "--agent", "desk", "--at", "soon"),
+        ("s", "Go.", "--agent", "desk", "--at", "0001-01-01T00:00"),
         ("s", "Go.", "--agent", "desk", "--deadline", "0s"),
+        ("s", "Go.", "--agent", "desk", "--deadline", "9999999d"),
         ("", "Go.", "--agent", "desk"),
         ("s", "Go.", "--agent", "desk", "--priority", "9999999999"),
         ("s", "Go.", "--agent", "desk", "--queue", "q" * 99),
     ],
-    ids=["agent", "input", "at", "deadline", "session", "priority", "queue"],
+    ids=["agent", "input", "at", "year one", "deadline", "far", "session", "priority", "queue"],
 )
-@pytest.mark.short(7)
+@pytest.mark.short(9)
 def test_run_that_cannot_be_is_not_submitted(
     handrail: Command, store: Store, words: tuple[str, ...], wording: Wording
 ) -> None:
@@ -136,6 +163,23 @@ def test_runs_are_listed_with_their_states(handrail: Command, store: Store, word
     assert handrail("runs", "list", "--status", "finshed").err == wording
 
 
+def test_rows_that_cannot_be_read_do_not_hide_the_others(
+    handrail: Command, tmp_path: Path, url: str, wording: Wording
+) -> None:
+    """Of sessions and of runs; the exit code says that some are left out."""
+    with stores.open(url) as store:
+        for name in ("one", "two", "three"):
+            submit(store, name, agent="desk", input="Pay.")
+    with closing(sqlite3.connect(tmp_path / "desk.db", isolation_level=None)) as database:
+        database.execute("""UPDATE handrail_sessions SET tags = '{"a": 1}' WHERE session_id = 'two'""")
+        database.execute("UPDATE handrail_runs SET priority = 1.5 WHERE session_id = 'two'")
+        database.execute("UPDATE handrail_runs SET data = x'3f' WHERE session_id = 'three'")
+    for words, names in (("sessions list", ["three", "one"]), ("runs list", ["one"]), ("approvals list", [])):
+        ran = handrail(*words.split(), "--format", "json", "--store", url)
+        assert (ran.code, [json.loads(line)["session_id"] for line in ran.out.splitlines()]) == (1, names)
+        assert ran.err.replace(str(tmp_path), "<folder>") == wording
+
+
 def test_one_run_is_shown_and_awaited(handrail: Command, store: Store, wording: Wording) -> None:
     """The exit code says how it ended, or that it has not in the time given."""
     submitted(store, handrail)
@@ -152,6 +196,10 @@ def test_run_is_cancelled_and_repeated(handrail: Command, store: Store, wording:
     submitted(store, handrail)
     ran = handrail("runs", "cancel", "one", "--by", "Ada", "--reason", "it is paid")
     assert (ran.code, ran.out, run_now(store, "one").data.text) == (0, wording, wording)
+    assert not ran.err
+    submit(store, "runs", agent="desk", input="Pay.")
+    assert write_run(store, run_now(store, "runs").change("open", worker="host - 1 0"))
+    assert handrail("runs", "cancel", "runs").err == wording
     ran = handrail("runs", "cancel", "one")
     assert (ran.code, ran.err) == (1, wording)
     assert handrail.document("runs", "retry", "one")["status"] == "open"
@@ -172,18 +220,28 @@ def test_run_is_cancelled_and_repeated(handrail: Command, store: Store, wording:
         ("--agents", "corner_shop", "corner_shop"),
         ("--agents", "corner_shop", "--cron", "0 6 * * * desk"),
         ("--agents", "corner_shop", "--cron", "0 6 * * * desk Go."),
+        ("--agents", ""),
         ("--agents", "corner_shop", "--heartbeat", "0s"),
+        ("--agents", "corner_shop", "--heartbeat", "9999999999999d"),
+        ("--agents", "corner_shop", "--health", "80.5"),
+        ("--agents", "corner_shop", "--health", TAKEN),
         ("--agents", "corner_shop", "--queue", "q" * 99),
     ],
-    ids=["none", "file", "module", "no-list", "twice", "cron", "cron-on-sqlite", "heartbeat", "queue"],
+    ids=[
+        *("none", "file", "module", "no-list", "twice", "cron", "cron-on-sqlite", "empty", "heartbeat", "far"),
+        *("health", "taken", "queue"),
+    ],
 )
-@pytest.mark.short(9)
+@pytest.mark.short(13)
 def test_worker_that_could_not_work_does_not_start(
     handrail: Command, shop: Path, words: tuple[str, ...], wording: Wording
 ) -> None:
     """It says what is wrong, without a traceback; only the store is no mistake of the command line."""
-    ran = handrail("worker", *words)
-    assert (ran.code, ran.out, ran.err) == (1 if "Go." in " ".join(words) else 2, "", wording)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        ran = handrail("worker", *(port if word == TAKEN else word for word in words))
+    err = ran.err.replace(port, TAKEN)
+    assert (ran.code, ran.out, err) == (1 if "Go." in " ".join(words) else 2, "", wording)
 
 
 def test_worker_of_a_store_that_is_only_read_does_not_start(shop: Path, handrail: Command, wording: Wording) -> None:
@@ -232,15 +290,19 @@ def test_run_of_a_worker_that_ends_or_stops_is_continued_by_another(
     assert (shop / "bank").read_text().split() == ["s1-1"]
 
 
-@pytest.mark.parametrize("ends", [True, False], ids=["ends", "hands back"])
-def test_sigterm_ends_a_worker_in_order(  # noqa: PLR0913, PLR0917 - fixtures
-    url: str, shop: Path, begun: int, store: Store, ends: bool, wording: Wording
+@pytest.mark.usefixtures("ended_by_default")
+@pytest.mark.parametrize(
+    "number, ends", [(signal.SIGTERM, True), (signal.SIGTERM, False), (signal.SIGHUP, False)], ids=str
+)
+@pytest.mark.short(1)
+def test_termination_ends_a_worker_in_order(  # noqa: PLR0913, PLR0917 - fixtures
+    url: str, shop: Path, begun: int, store: Store, number: signal.Signals, ends: bool, wording: Wording
 ) -> None:
     """What ends in the time of `--grace` ends, the other run is open again, and no attempt was counted."""
     submit(store, "s1", agent="desk", input="Pay.")
     with worker(url, "--grace", "30s" if ends else "1s", "--concurrency", "1") as process:
         os.read(begun, 1)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         if ends:
             (shop / "go").touch()
         err = process.communicate()[1]
@@ -248,3 +310,45 @@ def test_sigterm_ends_a_worker_in_order(  # noqa: PLR0913, PLR0917 - fixtures
     assert (run.row.status, run.data.attempts) == (("finished", 1) if ends else ("open", 0))
     assert (process.returncode, err.splitlines()[0]) == (0, wording)
     assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("ended_by_default")
+def test_second_ctrl_c_ends_a_worker_at_once(url: str, shop: Path, begun: int, store: Store) -> None:
+    """Also one whose event loop a function blocks."""
+    submit(store, "s1", agent="blocks", input="Pay.")
+    with worker(url) as process:
+        os.read(begun, 1)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "Stopping" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        err = process.communicate(timeout=60)[1]
+    assert (process.returncode, err) == (130, "")
+
+
+def test_tool_that_ends_its_process_fails_its_run(shop: Path, store: Store, handrail: Command) -> None:
+    """And neither the worker nor the runs beside it."""
+    (shop / "go").touch()
+    for name, agent in (("exits", "exits"), ("beside", "desk")):
+        submit(store, name, agent=agent, input="Pay.")
+    os.mkfifo(shop / "begun")
+    end = os.open(shop / "begun", os.O_RDWR)
+    assert handrail("worker", "--agents", "corner_shop", "--drain").code == 0
+    os.close(end)
+    statuses = {name: run_now(store, name).row.status for name in ("exits", "beside")}
+    assert (statuses, "SystemExit(7)" in run_now(store, "exits").data.text) == (
+        {"exits": "failed", "beside": "finished"},
+        True,
+    )
+
+
+def test_answer_for_a_run_that_was_cancelled_says_that_nothing_resumes_it(
+    shop: Path, store: Store, handrail: Command, wording: Wording
+) -> None:
+    """But a retry."""
+    submit(store, "s1", agent="clerk", input="Pay.")
+    assert handrail("worker", "--agents", "corner_shop", "--drain").code == 0
+    cancel_run(store, "s1")
+    (question,) = handrail.rows("approvals", "list")
+    assert handrail("approvals", "answer", "s1", question["call_id"], "yes", "--by", "Ada").out == wording

@@ -410,9 +410,8 @@ SAYS_ITS_CURE: Mapping[str, Sequence[str]] = {
         "cannot be listed: No such file",
         "pyproject.toml is not TOML",
         "known fields: agents, python",
-        "which matches no file",
-        "which leaves the project folder",
-        "but the file does not exist",
+        "matches no file",
+        "leaves the project folder",
         "input should be a valid string",
     ),
     "DiscoveryError": (

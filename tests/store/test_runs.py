@@ -59,7 +59,7 @@ def test_session_has_one_run_and_each_change_follows_the_one_before(store: Store
 def test_run_needs_its_session_and_a_fork_has_none(store: Store, clock: FakeClock) -> None:
     """A session that does not exist has none; a fork is another session."""
     assert not write(store, row(clock, "none"))
-    assert (store.run("none"), list(store.runs()), store.due_runs("desk", clock.now(), limit=9)) == (None, [], [])
+    assert (store.run("none"), [*store.runs(), *store.due_runs("desk", clock.now(), limit=9)]) == (None, [])
     lock = held(store, clock)
     append(store, lock, 0, entries(1, 1), None)
     assert write(store, row(clock))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Generator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +207,23 @@ def test_digest_changes_with_each_file_that_makes_the_agent(desk: Desk, tmp_path
         path.write_text(path.read_text() + "\n")
         digests.add(digest_agent(desk.agent()))
     assert len(digests) == 5
+
+
+def test_digest_changes_with_each_module_beside_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its module, or in the outermost package that it is in; nothing else does."""
+    name = module(tmp_path, monkeypatch, "async def clerk(task): ...\nAGENTS = [clerk]\n")
+    folder = tmp_path / "corner" / "desks"
+    folder.mkdir(parents=True)
+    for path in (folder, folder.parent):
+        (path / "__init__.py").touch()
+    (folder / "desk.py").write_text("async def desk(task): ...\nAGENTS = [desk]\n")
+    agents = load_agents([name, "corner.desks.desk"])
+    digests = [[digest_agent(agent)] for agent in agents.values()]
+    for path in (tmp_path / "tools.py", folder.parent / "tools.py", folder / "notes.txt"):
+        path.write_text("PRICE = 7")
+        for known, agent in zip(digests, agents.values(), strict=True):
+            known.append(digest_agent(agent))
+    assert [[one == other for one, other in pairwise(known)] for known in digests] == [
+        [False, True, True],
+        [True, False, True],
+    ]

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import anthropic
+import httpx2
+import openai
 import pytest
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelAPIError, ModelHTTPError
 
 from handrail import errors
 from handrail import store as stores
 from handrail.errors import PromptEvaluationError, SessionLostError, StoreUnavailableError
-from handrail.operations.runs import cancel_run, retry_run, write_run
+from handrail.operations.runs import HIGHEST_PRIORITY, LONGEST_QUEUE, cancel_run, retry_run, write_run
 from handrail.process import own_name
 from handrail.prompt import ToolContext
 from handrail.session import Session
@@ -33,6 +38,7 @@ pytestmark = pytest.mark.anyio
 
 
 CLOCK = FakeClock()
+REQUEST = httpx2.Request("POST", "https://models.example")
 
 
 @pytest.fixture
@@ -118,7 +124,7 @@ async def test_run_that_waits_goes_on_with_the_answer(store: MemoryStore) -> Non
     assert len(desk.tasks) == 1
     for number in (1, 2):
         answer_all(store)
-        assert (run_now(store).row.status, len(store.due_runs("handrail", store.now(), limit=9))) == ("open", 1)
+        assert (run_now(store).row.status, len([*store.due_runs("handrail", store.now(), limit=9)])) == ("open", 1)
         outcome = await resume(store, "s1", desk.desk)
         assert len(desk.paid) == number
     assert outcome == Finished("2 paid")
@@ -141,12 +147,12 @@ async def test_question_that_is_open_makes_the_run_wait_whatever_is_returned(sto
     """Also if it is answered when the row is about to say that the run waits; and nothing else makes it wait."""
     faulty, loop = FaultyStore(store), Desk(approver=later)
 
-    async def gives_up(task: RunTask) -> str:
+    async def desk(task: RunTask) -> str:
         await loop.desk(task)
         faulty.at("begin", lambda: answer_all(store))  # before the row is written
         return "I have asked."
 
-    assert isinstance(await resume(faulty, "s1", gives_up), Waiting)
+    assert isinstance(await resume(faulty, "s1", desk), Waiting)
     assert run_now(store).row.status == "open"
     assert isinstance(await resume(store, "s1", loop.desk), Waiting)
     assert loop.paid == ["s1-0"]
@@ -203,6 +209,15 @@ async def test_evicted_worker_changes_nothing(store: MemoryStore) -> None:
         (PromptEvaluationError("overloaded", phase="request"), Again),
         (PromptEvaluationError("cut off", phase="response"), Again),
         (PromptEvaluationError("spent", phase="budget"), Failed),
+        (ModelHTTPError(529, "clerk"), Again),
+        (ModelHTTPError(401, "clerk"), Failed),
+        (ModelAPIError("clerk", "no connection"), Again),
+        (FallbackExceptionGroup("all", [ModelHTTPError(400, "clerk"), ModelHTTPError(503, "desk")]), Again),
+        (httpx2.ConnectTimeout("late"), Again),
+        (httpx2.HTTPStatusError("busy", request=REQUEST, response=httpx2.Response(429)), Again),
+        (openai.APIConnectionError(request=REQUEST), Again),
+        (openai.NotFoundError("no model", response=httpx2.Response(404, request=REQUEST), body=None), Failed),
+        (anthropic.InternalServerError("broken", response=httpx2.Response(500, request=REQUEST), body=None), Again),
         (ValueError("no such order"), Failed),
         (ExceptionGroup("two", [OSError()]), Failed),
         (SystemExit(3), Failed),
@@ -307,12 +322,27 @@ async def test_limits_of_a_run_hold_for_each_attempt(store: MemoryStore) -> None
     for begins in (fails(SessionLostError("lost")), desk.desk):
         await resume(store, "s2", begins)
     assert [(task.deadline and task.deadline.expires_at, task.request_limit) for task in desk.tasks] == [(moment, 7)]
-    submit(store, "late", agent="desk", input="Pay.", deadline=store.now())
-    late = fails(PromptEvaluationError("the deadline passed while the model was asked", phase="request"))
-    for agent in (desk := Desk()).desk, late:
-        error_in(await resume(store, "late", agent))
-        assert (desk.paid, run_now(store, "late").row.status) == ([], "failed")
-        retry_run(store, "late")
+
+
+async def test_run_whose_deadline_has_passed_has_failed_and_is_not_begun_again() -> None:
+    """In its attempt, before it, and while it waits for an answer; nothing is asked then."""
+    clock, span = FakeClock(), timedelta(days=36_000)  # the deadline of a call is of the clock of the machine
+    store = MemoryStore(clock=clock)
+    for name in ("late", "waits"):
+        submit(store, name, agent="desk", input="Pay.", deadline=store.now() + span)
+
+    def is_late(_: object) -> None:
+        clock.advance(span)
+        raise PromptEvaluationError("the deadline passed while the model was asked", phase="request")
+
+    waits, desk = Desk(approver=later), Desk()
+    assert isinstance(await resume(store, "waits", waits.desk), Waiting)
+    error_in(await resume(store, "late", does(is_late)))
+    assert run_now(store, "late").row.status == "failed"
+    retry_run(store, "late")
+    for name in ("late", "waits"):
+        assert isinstance(error_in(await resume(store, name, desk.desk)), errors.AgentError)
+        assert (desk.tasks, run_now(store, name).row.status) == ([], "failed")
 
 
 @pytest.mark.parametrize("on_change", ["warn", "refuse"])
@@ -334,12 +364,12 @@ async def test_worker_that_is_stopped_gives_its_attempt_back(store: MemoryStore)
     """However often: it was not the run that came no further. The session is free at once."""
     begun = asyncio.Semaphore(0)
 
-    async def hangs(_: RunTask) -> None:
+    async def desk(_: RunTask) -> None:
         begun.release()
         await asyncio.Event().wait()
 
     for _ in range(MOST_ATTEMPTS + 1):
-        task = asyncio.create_task(resume(store, "s1", hangs))
+        task = asyncio.create_task(resume(store, "s1", desk))
         await begun.acquire()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -357,9 +387,90 @@ async def test_run_that_a_person_cancels_meanwhile_stays_cancelled(store: Memory
     assert (run_now(store).row.status, run_now(store).data.text) == ("cancelled", "cancelled by Ada")
 
 
-@pytest.mark.parametrize("field", ["at", "deadline"])
-def test_time_without_a_zone_is_refused_when_the_run_is_submitted(store: MemoryStore, field: str) -> None:
-    """A worker far away would take it for another time, or fail much later."""
-    naive: Any = {field: store.now().replace(tzinfo=None)}
-    error = refusal(errors.InvalidArgumentError, submit, store, "s2", agent="desk", input="Pay.", **naive)
-    assert (error.argument, store.find("s2")) == (field, None)
+NAIVE = CLOCK.now().replace(tzinfo=None)
+PAST = CLOCK.now() - timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        *(("session", value) for value in ("", 7)),
+        *(("agent", value) for value in (" ", None)),
+        ("input", 7),
+        *(("at", value) for value in (NAIVE, "soon", PAST)),
+        *(("deadline", value) for value in (NAIVE, "soon", CLOCK.now())),
+        *(("priority", value) for value in (True, 1.5, "9", HIGHEST_PRIORITY + 1)),
+        *(("queue", value) for value in (None, "", "q" * (LONGEST_QUEUE + 1))),
+        *(("request_limit", value) for value in (0, -5, 2.5, "7", True)),
+        *(("tags", value) for value in ({"customer": 7}, {7: "customer"}, "customer")),
+    ],
+    ids=str,
+)
+@pytest.mark.short(12)
+def test_what_no_run_can_have_is_refused_when_it_is_submitted(store: MemoryStore, field: str, value: Any) -> None:
+    """And not by a worker far away; nothing is written."""
+    arguments: dict[str, Any] = {"session": "s2", "agent": "desk", "input": "Pay.", field: value}
+    with pytest.raises(errors.InvalidArgumentError):
+        submit(store, **arguments)
+    assert [row.session_id for row in store.sessions()] == ["s1"]
+
+
+def test_time_that_has_passed_meanwhile_does_not_refuse_a_run_that_is_submitted_again(store: MemoryStore) -> None:
+    """It is the same run; and one that is to begin now is a little late always."""
+    now = CLOCK.now()
+    times: dict[str, Any] = {"at": now - HEARTBEAT, "deadline": now + HEARTBEAT}
+    run = submit(store, "s2", agent="desk", input="Pay.", **times)
+    CLOCK.advance(timedelta(days=2))
+    assert submit(store, "s2", agent="desk", input="Pay.", **times) == run
+
+
+# --------------------------------------------------------------------------------------------------- what is not begun
+
+
+async def test_run_is_carried_out_by_its_agent_alone(store: MemoryStore, wording: Wording) -> None:
+    """Another one, or what is not an agent, leaves it as it is."""
+    before = run_now(store)
+
+    async def clerk(_: RunTask) -> None:
+        raise AssertionError
+
+    assert str(error_in(await resume(store, "s1", clerk))) == wording
+    name: Any = "desk"
+    with pytest.raises(errors.InvalidArgumentError):
+        await resume(store, "s1", name)
+    assert run_now(store) == before
+
+
+async def test_run_is_not_begun_before_its_time(store: MemoryStore) -> None:
+    """`Again`, with the time that is left; also with `evict`."""
+    submit(store, "s2", agent="desk", input="Pay.", at=store.now() + HEARTBEAT)
+    for evict in (False, True):
+        outcome = await resume(store, "s2", Desk().desk, evict=evict)
+        assert isinstance(outcome, Again)
+        assert outcome.after == HEARTBEAT
+    CLOCK.advance(HEARTBEAT)
+    assert await resume(store, "s2", Desk().desk) == Finished("2 paid")
+
+
+@pytest.mark.parametrize("field, value", [("on_change", "continue"), ("heartbeat", timedelta(0))])
+def test_options_are_checked_when_they_are_made(field: str, value: Any) -> None:
+    """Not in a worker that never beats."""
+    assert refusal(errors.InvalidArgumentError, ResumeOptions, **{field: value}).argument == field
+
+
+async def test_worker_whose_loop_is_blocked_loses_the_run(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
+    """It is given `MOST_UNANSWERED` heartbeats; what it writes then is refused."""
+    store, other, answers = MemoryStore(), Desk(), list[RunOutcome]()
+    options = ResumeOptions(heartbeat=timedelta(seconds=0.03))
+    submit(store, "s1", agent="desk", input="Pay.")
+
+    def block(_: object) -> None:
+        while not caplog.messages or run_now(store).row.due_at > store.now():
+            threading.Event().wait(0.01)
+        taking = threading.Thread(target=lambda: answers.append(asyncio.run(resume(store, "s1", other.desk))))
+        taking.start()
+        taking.join()
+
+    assert isinstance(await resume(store, "s1", does(block), options=options), Again)
+    assert (answers, run_now(store).data.text) == ([Finished("2 paid")], "2 paid")
+    assert caplog.messages == wording

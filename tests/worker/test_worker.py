@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from handrail import store as stores
 from handrail.errors import InvalidArgumentError, StoreUnavailableError
 from handrail.operations.runs import cancel_run, retry_run, write_run
 from handrail.prompt import ToolContext
-from handrail.session.persistence.protocol import RunChange
 from handrail.store import MemoryStore, Store
-from handrail.transaction import UnitOfWork
 from handrail.worker import submit
 from handrail.worker.agents import Runnable
 from handrail.worker.queues import CarryOut, CronEntry, LocalQueue, QueuedRun, read_cron
@@ -102,9 +104,12 @@ async def test_highest_priority_comes_first_and_then_the_oldest(store: MemorySto
 
 
 async def test_run_of_an_agent_that_is_not_known_is_left_to_another_worker(
-    store: MemoryStore, wording: Wording
+    store: MemoryStore, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """It says why it waits, and nothing is counted; one that another worker has, or that waits, is left as it is."""
+    """It says why it waits, the log does once for the agent, and nothing is counted.
+
+    One that another worker has, or that waits, is left as it is; one whose deadline has passed fails.
+    """
     for session_id in ("s1", "has", "waits"):
         submit(store, session_id, agent="desk", input="Pay.")
     begun = run_now(store, "has").change("open", worker="host - 1 0", due_at=store.now() + timedelta(hours=1))
@@ -113,15 +118,20 @@ async def test_run_of_an_agent_that_is_not_known_is_left_to_another_worker(
 
     class Lost(LocalQueue):
         async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
-            for session_id in ("s1", "has", "waits"):
+            for session_id in ("s1", "has", "waits", "s2", "s1", "late"):
                 await carry_out(session_id)
             stop.set()
 
+    submit(store, "s2", agent="desk", input="Pay.")
+    deadline = store.now() + timedelta(seconds=0.1)
+    submit(store, "late", agent="desk", input="Pay.", deadline=deadline)
+    await until(lambda: store.now() > deadline)
     await Worker(store, {"clerk": Desk().desk}, Lost(concurrency=1, grace=1), "handrail").serve()
     run = run_now(store)
     assert (run.row.status, run.data.attempts, run.row.due_at > store.now()) == ("open", 0, True)
-    assert run.data.text == wording
+    assert (run.data.text, log(caplog)) == wording
     assert (run_now(store, "has"), run_now(store, "waits")) == (begun, waits)
+    assert (run_now(store, "s2").row.status, run_now(store, "late").row.status) == ("open", "failed")
 
 
 async def test_attempt_that_has_nothing_to_do_is_neither_logged_nor_counted(
@@ -161,20 +171,27 @@ async def test_outage_is_logged_when_it_begins_and_when_it_is_over(
             await super().work(carry_out, stop)
 
         async def sweep(self, due: Sequence[QueuedRun]) -> bool:
+            swept.append(away.swept_at)
             return len(tries) > 2 and await super().sweep(due)
 
     submit(store, "s1", agent="desk", input="Pay.")
     away = Worker(store, {"desk": Desk().desk}, Away(concurrency=1, grace=1), "handrail", drain=False)
+    begun, swept = away.swept_at, list[float]()
     serving = asyncio.create_task(away.serve())
     await until(lambda: run_now(store).row.status != "open")
+    assert len(swept) > 2  # by which its health is judged
+    assert {*swept[:3]} == {begun} != {away.swept_at}
     away.stop()
     await serving
     assert [line for line in log(caplog) if "s1" not in line] == wording
 
 
 @pytest.mark.parametrize("ends", [True, False], ids=["ends", "hands back"])
-async def test_worker_that_is_stopped_ends_its_runs_or_hands_them_back(store: MemoryStore, ends: bool) -> None:
+async def test_worker_that_is_stopped_ends_its_runs_or_hands_them_back(
+    store: MemoryStore, ends: bool, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
     """In the time given; what is handed back is free at once, no attempt was counted, and nothing else is begun."""
+    caplog.set_level("INFO", "handrail.worker")
     reached, may_pay = asyncio.Event(), asyncio.Event()
     inside = signals(reached, lambda context: may_pay.wait() if ends else for_ever(context))
     stopped = worker(store, {"desk": Desk(inside=inside).desk}, grace=60 if ends else 0.01, number=1, drain=False)
@@ -188,6 +205,22 @@ async def test_worker_that_is_stopped_ends_its_runs_or_hands_them_back(store: Me
     first, second = (run_now(store, session_id) for session_id in ("s1", "s2"))
     assert (first.row.status, first.data.attempts) == (("finished", 1) if ends else ("open", 0))
     assert (second.row.version, store.held_sessions(), stopped.running) == (1, frozenset(), set())
+    assert log(caplog) == wording
+
+
+async def test_traceback_of_a_function_that_fails_is_logged_for_who_asks_for_it(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `handrail --debug worker` does."""
+    caplog.set_level("DEBUG", "handrail.worker")
+
+    async def desk(_: object) -> None:
+        raise ValueError("no such order")
+
+    submit(store, "s1", agent="desk", input="Pay.")
+    await worker(store, {"desk": desk}).serve()
+    (record,) = (one for one in caplog.records if one.exc_info)
+    assert (record.levelname, isinstance(record.exc_info and record.exc_info[1], ValueError)) == ("DEBUG", True)
 
 
 async def test_cancelled_run_stops_its_running_call_once(store: MemoryStore) -> None:
@@ -239,19 +272,23 @@ async def test_run_that_is_cancelled_and_repeated_at_once_is_begun_anew(store: M
 
 
 async def test_run_that_cannot_be_read_does_not_keep_others_waiting(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture, wording: Wording
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """It is logged each time it is tried."""
+    """It is logged once, whether its row or the data in it is damaged."""
     caplog.set_level("INFO", "handrail.worker")
-    row = submit(store, "s1", agent="desk", input="Pay.").row
-    assert store.apply(UnitOfWork((RunChange(row._replace(version=2, data=b"?", priority=9)),))) is None
-    submit(store, "s2", agent="desk", input="Pay.")
-    goes_on = Worker(store, {"desk": Desk().desk}, LocalQueue(concurrency=1, grace=1), "handrail")
-    serving = asyncio.create_task(goes_on.serve())
-    await until(lambda: run_now(store, "s2").row.status != "open")
-    goes_on.stop()
-    await serving
-    assert log(caplog)[0] == wording
+    path = tmp_path / "desk.db"
+    with stores.open(f"sqlite:///{path}") as store:
+        for number in range(3):
+            submit(store, f"s{number}", agent="desk", input="Pay.")
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("UPDATE handrail_runs SET priority = 1.5 WHERE session_id = 's0'")
+            database.execute("UPDATE handrail_runs SET data = x'3f' WHERE session_id = 's1'")
+        goes_on = Worker(store, {"desk": Desk().desk}, LocalQueue(concurrency=1, grace=1), "handrail")
+        serving = asyncio.create_task(goes_on.serve())
+        await until(lambda: run_now(store, "s2").row.status != "open")
+        goes_on.stop()
+        await serving
+    assert [line.replace(str(path), "<path>") for line in log(caplog)] == wording
 
 
 async def request(port: int, text: str) -> tuple[str, str]:

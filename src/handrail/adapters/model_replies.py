@@ -24,7 +24,7 @@ from pydantic_core import to_jsonable_python
 
 from handrail.adapters.loop import claim_reply_name
 from handrail.adapters.tool_executor import Answers, ToolExecutor
-from handrail.errors import SessionUseError
+from handrail.errors import PromptEvaluationError, SessionUseError
 from handrail.errors.developer import check_argument
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.execution import ASYNC
@@ -237,3 +237,30 @@ def _words_in(message: Json, kind: Literal["text", "refusal"]) -> Iterator[str]:
         content = message.get("content")
         parts = content if is_array(content) else [{"text": content, "refusal": message.get("refusal")}]
         yield from (words for part in parts if isinstance(words := part.get(kind), str))
+
+
+# -------------------------------------------------------------------------------------------- models that do not answer
+
+_MODEL_PHASES = frozenset({"store", "request", "response"})
+# By their names: the libraries are not imported for this.
+_LIBRARIES = frozenset({"httpx", "httpx2", "openai", "anthropic", "pydantic_ai"})
+_ERRORS = frozenset({"HTTPStatusError", "TransportError", "APIError", "ModelAPIError", "UnexpectedModelBehavior"})
+_PASSING = frozenset({408, 409, 429, *range(500, 600)})
+
+
+def may_pass(error: BaseException) -> bool:
+    """Returns whether a model has not answered, or not in full, and may when it is asked again."""
+    if isinstance(error, PromptEvaluationError):
+        return error.phase in _MODEL_PHASES and _is_passing(error.__cause__) is not False
+    return _is_passing(error) is True
+
+
+def _is_passing(error: BaseException | None) -> bool | None:
+    # `None` if it is not an error of a model.
+    if isinstance(error, BaseExceptionGroup):  # that of several models of PydanticAI
+        return any(map(_is_passing, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+    kinds = {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] in _LIBRARIES}
+    if kinds.isdisjoint(_ERRORS):
+        return None
+    status = getattr(error, "status_code", getattr(getattr(error, "response", None), "status_code", None))
+    return status is None or status in _PASSING

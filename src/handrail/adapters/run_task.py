@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -83,9 +84,25 @@ def name_function(function: object) -> str:
 
 def digest_module(function: Callable[..., object]) -> str:
     """A digest that changes with the module that a function is in; of one that was typed or made, the same always."""
-    code = getattr(inspect.unwrap(function), "__code__", None)  # not of a `partial`
-    path = Path(getattr(code, "co_filename", ""))  # nor of one that was typed
+    path = _module_path(function)
     return digest_paths([path] if path.is_file() else [])
+
+
+def digest_package(function: Callable[..., object]) -> str:
+    """As `digest_module`, with all modules of the outermost package, or those beside a module that is in none."""
+    path = _module_path(function)
+    packages = [*takewhile(_is_package, path.parents)]
+    modules = packages[-1].rglob("*.py") if packages else path.parent.glob("*.py")
+    return digest_paths(sorted(modules) if path.is_file() else [])
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
+
+
+def _module_path(function: Callable[..., object]) -> Path:
+    code = getattr(inspect.unwrap(function), "__code__", None)  # not of a `partial`
+    return Path(getattr(code, "co_filename", ""))  # nor of one that was typed
 
 
 def digest_paths(paths: list[Path]) -> str:

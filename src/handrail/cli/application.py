@@ -165,12 +165,14 @@ def _run(argv: Sequence[str]) -> int:
     app = application(argv)
     try:
         code: object = app(list(argv), result_action="return_value", exit_on_error=False, print_error=False)
-    except (CycloptsError, InvalidArgumentError) as error:
+    except (CycloptsError, InvalidArgumentError, OverflowError) as error:
         show_traceback(Screen(), error)
         # Only the words that name a command: the others may contain the password of a store.
         words = app.parse_commands(argv)[0]
         more = "there are more words than arguments; put a text with spaces in quotes"
         text = more if isinstance(error, UnusedCliTokensError) else error
+        if isinstance(error, OverflowError):
+            text = f"a number, a time or a span of time is too large: {error}"
         Screen().fault(f"{text} (see {' '.join(('handrail', *words, '--help'))})")
         return USAGE
     except OutputError:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 from cyclopts import Parameter
 
 from handrail.cli.options import MORE_THAN_ZERO, Entity, Limit, StoreOptions
-from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen
 from handrail.operations.answers import give_answer, user_name
 from handrail.operations.questions import StoredQuestion, agents_asking, find_question, shorten_call, stored_questions
@@ -20,6 +19,7 @@ from handrail.operations.sessions import find_session
 from handrail.readable import format_duration
 from handrail.serde.formatting import count_noun
 from handrail.session.open_calls import GivenAnswer
+from handrail.session.persistence.protocol import RunRow
 from handrail.store import Store
 
 GivenVerdict = Literal["yes", "no"]
@@ -125,18 +125,16 @@ def list_questions(
     with options.open() as store:
         if session is not None:
             find_session(store, session)
-        unreadable: dict[str, str] = {}
+        faults: list[str] = []
         now = store.now()
         last = None if older_than is None else now - older_than
-        all_questions = stored_questions(store, session, unreadable)
+        all_questions = stored_questions(store, session, faults)
         questions = sorted(
             (item for item in all_questions if item.answer is None and (last is None or item.asked_at <= last)),
             key=attrgetter("asked_at"),
         )
-        QUESTION.print_list([QuestionView(store, question, questions, now) for question in questions], limit, options)
-    for session_id, why in unreadable.items():
-        Screen().fault(f"the questions of session {session_id} cannot be read: {why}")
-    return FAILED if unreadable else DONE
+        views = [QuestionView(store, question, questions, now) for question in questions]
+        return QUESTION.print_list(views, limit, options, faults)
 
 
 def show_question(session: str, call: str, /, *, options: StoreOptions = StoreOptions()) -> None:
@@ -168,14 +166,16 @@ def show_question(session: str, call: str, /, *, options: StoreOptions = StoreOp
             words = ("handrail", "approvals", "answer", question.session_id, row.name, "yes", "--store", store.url)
             screen.command([shlex.quote(word) for word in words])
         others = [other for other in of_session if other.answer is None and not other.is_same(question)]
-        has_workers = store.run(question.session_id) is not None
-        _print_resuming(screen, question, store.url, others_open=bool(others), has_workers=has_workers)
+        run = store.run(question.session_id)
+        _print_resuming(screen, question, store.url, others_open=bool(others), run=run)
 
 
 def _print_resuming(
-    screen: Screen, question: StoredQuestion, url: str, *, others_open: bool, has_workers: bool
+    screen: Screen, question: StoredQuestion, url: str, *, others_open: bool, run: RunRow | None
 ) -> None:
-    if has_workers and not question.unstored:
+    if run is not None and run.status in {"failed", "cancelled"}:
+        screen.say(f"Its run is {run.status}, so nothing resumes it but handrail runs retry {question.session_id}.")
+    elif run is not None and not question.unstored:
         screen.say("Its workers resume the run with the answer.")
     elif question.answer is not None and not question.answer.approved and not question.path:
         screen.say("Its model reads that when its program is run again.")
@@ -246,7 +246,7 @@ def answer_question(
     screen = Screen()
     with options.open(writing=True) as store:
         question = find_question(store, session, call)
-        has_workers = store.run(question.session_id) is not None
+        run = store.run(question.session_id)
         question_now = give_answer(store, question, how.answer(verdict))
         among = stored_questions(store, question.session_id)
         still_open = sum(question.answer is None for question in among)
@@ -257,7 +257,7 @@ def answer_question(
     _say_recorded(screen, question_now, among)
     if still_open:
         screen.say(f"Still open in session {question.session_id}: {count_noun(still_open, 'question')}.")
-    _print_resuming(screen, question_now, store.url, others_open=bool(still_open), has_workers=has_workers)
+    _print_resuming(screen, question_now, store.url, others_open=bool(still_open), run=run)
 
 
 def _say_recorded(screen: Screen, question: StoredQuestion, among: Sequence[StoredQuestion]) -> None:

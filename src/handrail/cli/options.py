@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 from cyclopts import CycloptsError, Group, Parameter, validators
 
+from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen, fields_json
 from handrail.errors import StoreError
 from handrail.store import Store
@@ -35,6 +36,7 @@ EXAMPLES = "sqlite:///desk.db, or postgresql://user@host/database"
 PAGE = 50
 """The rows of a table without `--limit`; JSON shows all."""
 
+_LONGEST_SPAN = timedelta(days=36_500)
 # The beginning of a URL that was made a path. One letter is a drive of Windows.
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
 
@@ -56,6 +58,8 @@ def import_object(name: str, expected: str) -> Any:  # noqa: ANN401 - whatever h
 def _check_positive(_type: object, span: timedelta | str | None) -> None:
     if isinstance(span, timedelta) and span <= timedelta(0):
         raise ValueError("Must be more than zero, such as 12h or 30d.")
+    if isinstance(span, timedelta) and span > _LONGEST_SPAN:  # longer ones lead to times that do not exist
+        raise ValueError("Must be at most 36500d.")
 
 
 def _check_filled(_type: object, text: str | None) -> None:
@@ -156,8 +160,16 @@ class Entity(Generic[T]):
     columns: Sequence[str]
     fields: Sequence[Field[T]]
 
-    def print_list(self, rows: Iterable[T], limit: int | None, options: StoreOptions) -> None:
-        """Prints the first rows, and whether there are more."""
+    def print_list(
+        self, rows: Iterable[T], limit: int | None, options: StoreOptions, faults: Sequence[str] = ()
+    ) -> int:
+        """Prints the first rows, whether there are more, and `faults` of those left out; returns the exit code."""
+        self._print_rows(rows, limit, options)
+        for fault in faults:
+            Screen().fault(fault)
+        return FAILED if faults else DONE
+
+    def _print_rows(self, rows: Iterable[T], limit: int | None, options: StoreOptions) -> None:
         screen, rest = Screen(), iter(rows)
         if options.as_json:
             for row in islice(rest, limit):

@@ -2,8 +2,8 @@
 
 The first Ctrl-C, SIGTERM or SIGHUP stops a run in order. A second Ctrl-C is ignored, so that an impatient key press
 does not interrupt the orderly stop, and the third one ends the process, also while it waits for a function that cannot
-be stopped. After SIGTERM and SIGHUP, which no person may follow by others, the process ends after some seconds. Other
-commands are ended by each of them at once.
+be stopped; the second one ends a worker. After SIGTERM and SIGHUP, which no person may follow by others, the process
+ends after some seconds. Other commands are ended by each of them at once.
 
 A process that ends at once leaves nothing inconsistent: changes of unfinished calls are not committed, and the ledger
 records effects that may have happened as unknown. Errors of writing to a standard stream have a type of their own.
@@ -37,8 +37,8 @@ TRY_AGAIN, INTERRUPTED, READER_GONE = 75, 130, 141
 """The session of a run was lost, or its store does not answer (`EX_TEMPFAIL` of `sysexits.h`); Ctrl-C, and the output
 pipe is closed: 128 and the number of the signal, as in shells."""
 
-_ENOUGH = 3
-_NEXT_ONES = ". A second Ctrl-C changes nothing; a third one ends the process at once."
+_ENDS = "ends the process at once."
+_NEXT_ONES = {2: f". A second Ctrl-C {_ENDS}", 3: f". A second Ctrl-C changes nothing; a third one {_ENDS}"}
 # How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill.
 _GRACE = timedelta(seconds=5)
 
@@ -60,11 +60,12 @@ def interrupt_exit_code(interrupt: KeyboardInterrupt) -> int:
 
 @contextmanager
 def interruptible(
-    stop: Callable[[], object], stopping: Callable[[str], object], *, grace: timedelta = _GRACE
+    stop: Callable[[], object], stopping: Callable[[str], object], *, grace: timedelta = _GRACE, enough: int = 3
 ) -> Generator[Sequence[int]]:
     """A block that the first Ctrl-C, SIGTERM or SIGHUP stops by calling `stop` in the signal handler.
 
-    `stopping` is called on a thread then, with how long the process waits. Yields the signals that have come.
+    `stopping` is called on a thread then, with how long the process waits. A Ctrl-C ends the process at once if it is
+    the signal number `enough`, or a later one; any signal if it is the third one. Yields the signals that have come.
     """
     signals: list[int] = []
     timers: list[threading.Timer] = []
@@ -76,15 +77,17 @@ def interruptible(
             if number != signal.SIGINT:
                 # A thread, because the event loop may be blocked by the very call that is waited for; a daemon, for
                 # which the interpreter does not wait.
-                timers.append(threading.Timer(grace.total_seconds(), _leave, (number, None)))
+                timers.append(threading.Timer(grace.total_seconds(), _give_up, (number, grace)))
                 timers[0].daemon = True
                 timers[0].start()
             stop()
-            how_long = _NEXT_ONES if number == signal.SIGINT else f", for at most {grace.seconds} seconds."
+            at_most = f", for at most {grace.total_seconds():g} seconds."
+            how_long = _NEXT_ONES[enough] if number == signal.SIGINT else at_most
             # A thread, because the signal may have come while this one writes to the same stream.
             reporting.append(threading.Thread(target=stopping, args=(how_long,), daemon=True))
             reporting[0].start()
-        elif len(signals) >= _ENOUGH:
+        # Of two terminations one may be that of a supervisor.
+        elif len(signals) >= (enough if number == signal.SIGINT else 3):
             _leave(number, frame)
 
     with _handled(obey):
@@ -130,6 +133,14 @@ def wake_on_signals(loop: AbstractEventLoop) -> None:
     """Lets signals wake an event loop, which would notice one that arrives just before it waits much later."""
     with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):  # Windows; a thread that handles none
         loop.add_signal_handler(signal.SIGWINCH, lambda: None)
+
+
+def _give_up(number: int, grace: timedelta) -> None:
+    text = f"not stopped in {grace.total_seconds():g} seconds, so the process ends at once"
+    saying = threading.Thread(target=_complain, args=(text,), daemon=True)  # the stream may be blocked, too
+    saying.start()
+    saying.join(1)
+    _leave(number, None)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
@@ -11,6 +12,7 @@ from cyclopts import Parameter
 from handrail.cli.options import COUNT, FILLED, MORE_THAN_ZERO, Entity, Limit, NewStoreOptions, StoreOptions
 from handrail.cli.process_exit import DONE, FAILED, TRY_AGAIN, WAITING
 from handrail.cli.screen import Field, Screen
+from handrail.operations import skip_unreadable
 from handrail.operations.answers import user_name
 from handrail.operations.runs import (
     DEFAULT_QUEUE,
@@ -50,7 +52,7 @@ RUN: Entity[StoredRun] = Entity(
         Field("submitted", lambda one: one.row.submitted_at, key="submitted_at"),
         Field("due", lambda one: one.row.due_at, key="due_at"),
         Field("deadline", lambda one: one.data.deadline),
-        Field("requests", lambda one: one.data.request_limit, key="request_limit"),
+        Field("request limit", lambda one: one.data.request_limit, key="request_limit"),
         Field("worker", lambda one: process_in_words(one.row.worker) or None),
         Field("attempts", lambda one: one.data.attempts),
         Field("input", lambda one: one.data.input),
@@ -58,6 +60,12 @@ RUN: Entity[StoredRun] = Entity(
     ),
 )
 """A run."""
+
+
+def _check_time(_type: object, time: datetime | None) -> None:
+    if time is not None and time.year <= 1:  # in another zone it may not exist
+        raise ValueError("Must be a time to come.")
+
 
 RunSession = Annotated[str, Parameter(metavar="SESSION"), FILLED]
 """The session of a run."""
@@ -69,7 +77,7 @@ def submit_run(  # noqa: PLR0913 - the options of the command
     /,
     *,
     agent: Annotated[str, Parameter(metavar="NAME"), FILLED],
-    at: Annotated[datetime | None, Parameter(metavar="TIME")] = None,
+    at: Annotated[datetime | None, Parameter(metavar="TIME", validator=_check_time)] = None,
     priority: Annotated[int, Parameter(metavar="N")] = 0,
     queue: Annotated[str, Parameter(metavar="NAME")] = DEFAULT_QUEUE,
     deadline: Annotated[timedelta | None, MORE_THAN_ZERO] = None,
@@ -90,7 +98,8 @@ def submit_run(  # noqa: PLR0913 - the options of the command
             another. By default at once.
         priority: Runs with a higher number begin first; 0 by default.
         queue: The queue of the workers. By default it is called handrail.
-        deadline: The run ends after this span from now, such as 2h, at the latest. By default it has no deadline.
+        deadline: The run ends after this span from now, such as 2h, at the latest. One that waits for an answer then
+            fails when it is answered. By default it has no deadline.
         request_limit: How many requests to its model the run may make, in all attempts together; 50 by default.
         options: The store and the output format.
     """
@@ -122,7 +131,7 @@ def list_runs(
     queue: Annotated[str | None, Parameter(metavar="NAME")] = None,
     limit: Limit = None,
     options: StoreOptions = StoreOptions(),
-) -> None:
+) -> int:
     """List the runs of workers, the newest first. Filters are combined with AND.
 
     Example: `handrail runs list --status failed --status waiting`
@@ -134,16 +143,17 @@ def list_runs(
         limit: How many.
         options: The store and the output format.
     """
+    faults: list[str] = []
     with options.open() as store:
-        runs = (decode_run(row, store) for row in store.runs())
+        runs = map(partial(decode_run, store=store), store.runs())
         rows = (
             one
-            for one in runs
+            for one in skip_unreadable(runs, faults)
             if (not status or _status(one) in status)
             and agent in {None, one.data.agent}
             and queue in {None, one.row.queue}
         )
-        RUN.print_list(rows, limit, options)
+        return RUN.print_list(rows, limit, options, faults)
 
 
 def show_run(session: RunSession, /, *, options: StoreOptions = StoreOptions()) -> None:
@@ -195,7 +205,8 @@ def cancel(
 ) -> int:
     """End a run that has not ended; a worker that carries it out stops within seconds.
 
-    Its running call is cancelled and rolled back, except for what it has done outside.
+    Its running call is cancelled and rolled back, except for what it has done outside. A `def` function cannot be
+    stopped: it runs to its end, and may act outside after the run was cancelled.
 
     Args:
         session: Its session.
@@ -204,8 +215,12 @@ def cancel(
         options: The store and the output format.
     """
     with options.open(writing=True) as store:
+        is_running = bool(require_run(store, session).row.worker)
         run = cancel_run(store, session, by=user_name() if by is None else by, reason=reason)
-        return _print_change(store, session, run, options)
+        code = _print_change(store, session, run, options)
+    if run is not None and is_running:
+        Screen().remark("A `def` function that runs for it cannot be stopped, and may act until it ends.")
+    return code
 
 
 def retry(

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
-from handrail.operations import need_extra
+from handrail.operations import need_extra, skip_unreadable
 from handrail.operations.sessions import agent_of_session, find_session, is_named_by, name_call
 from handrail.runtime import ToolInvoked
 from handrail.runtime.ledger.records import read_arguments
@@ -195,34 +195,34 @@ def agents_asking(store: Store, question: StoredQuestion) -> tuple[str, ...]:
 
 
 def stored_questions(
-    store: Store, session_id: str | None = None, unreadable: dict[str, str] | None = None
+    store: Store, session_id: str | None = None, faults: list[str] | None = None
 ) -> list[StoredQuestion]:
     """The questions about calls that have not been carried out, open and answered.
 
     Args:
         store: the store.
         session_id: the session in which they are stored, or to which their calls belong; `None` for any.
-        unreadable: gets the sessions that are damaged, or of another class, with the reasons; `None` to raise.
+        faults: gets what is wrong with sessions that are damaged, or of another class; `None` to raise, unless it is
+            the row of the session.
     """
-    rows = (row for row in store.sessions() if session_id is None or _is_related(row.session_id, session_id))
-    return [item for item in questions_in(store, rows, unreadable) if _is_meant(item, session_id)]
+    all_rows = skip_unreadable(store.sessions(), [] if faults is None else faults)
+    rows = (row for row in all_rows if session_id is None or _is_related(row.session_id, session_id))
+    return [item for item in questions_in(store, rows, faults) if _is_meant(item, session_id)]
 
 
-def questions_in(
-    store: Store, rows: Iterable[SessionRow], unreadable: dict[str, str] | None = None
-) -> list[StoredQuestion]:
+def questions_in(store: Store, rows: Iterable[SessionRow], faults: list[str] | None = None) -> list[StoredQuestion]:
     """The questions that some sessions store; give those above a session, too, where its runs may store theirs.
 
-    `unreadable` is as of `stored_questions`.
+    `faults` is as of `stored_questions`.
     """
     questions: list[StoredQuestion] = []
     for row in rows:
         try:
             questions += _session_questions(store, row)
         except (StoreCorruptError, UnknownTypeError) as error:
-            if unreadable is None:
+            if faults is None:
                 raise
-            unreadable[row.session_id] = str(error)
+            faults.append(f"the questions of session {row.session_id} cannot be read: {error}")
     questions = list(_with_rows(store, questions))
     recorded_ones = [item for item in questions if item.is_recorded]
     others = [item for item in questions if not (item.is_recorded or _waits_for_calls(store, item, recorded_ones))]

@@ -9,6 +9,7 @@ A session has at most one run. Its row is the truth about it, and each change co
 | the agent waits for answers | open | waiting |
 | an answer is recorded | waiting | open |
 | the agent has answered; it has failed | open | finished; failed |
+| its deadline has passed | open, waiting | failed |
 | a person cancels it | open, waiting | cancelled |
 | a person has it carried out again | failed, cancelled | open |
 """
@@ -17,13 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError, StoreCorruptError
+from handrail.readable import format_when
 from handrail.redaction import redacted
 from handrail.serde import codec
 from handrail.session.persistence.protocol import RunChange, RunRow, RunStatus, SessionRow
+from handrail.session.session import check_session_arguments
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
 
@@ -39,9 +42,12 @@ HIGHEST_PRIORITY: Final = 1_000_000
 MOST_REQUESTS: Final = 50
 """How many requests to its model a run may make, unless it says otherwise."""
 
+_PRIORITY: Final = f"a whole number, at most {HIGHEST_PRIORITY:,}, and at least the negative of that"
+_A_DAY: Final = timedelta(days=1)
+
 MOVES: Final[Mapping[RunStatus, frozenset[RunStatus]]] = {
     "open": frozenset({"open", "waiting", "finished", "failed", "cancelled"}),
-    "waiting": frozenset({"open", "cancelled"}),
+    "waiting": frozenset({"open", "failed", "cancelled"}),
     "finished": frozenset(),
     "failed": frozenset({"open"}),
     "cancelled": frozenset({"open"}),
@@ -103,6 +109,11 @@ class StoredRun(NamedTuple):
         written = codec(RunData).dump_json(changed)
         row = row._replace(version=row.version + 1, status=status, worker=worker, due_at=due_at or row.due_at)
         return StoredRun(row._replace(data=written), changed)
+
+    def describe_lateness(self, now: datetime) -> str:
+        """Says that the deadline of the run has passed; empty if it has not."""
+        deadline = self.data.deadline
+        return "" if deadline is None or now < deadline else f"its deadline, {format_when(deadline)}, has passed"
 
 
 def decode_run(row: RunRow, store: Store) -> StoredRun:
@@ -179,13 +190,16 @@ def store_run(  # noqa: PLR0913 - what a run is
     """Writes a run into a session, which is created if there is an input; the same one twice is one run.
 
     Raises:
-        InvalidArgumentError: a time has no zone, or the name of the queue or the priority is out of range.
+        InvalidArgumentError: an argument is of another type or out of range, or a time has no zone or has passed.
         SessionError: the session has another run; or it has begun, and there is an input.
         SessionNotFoundError: it does not exist, and there is no input.
         StoreError: it cannot be written.
     """
+    check_session_arguments("submit", session_id, tags)
     _check(data, at, priority, queue)
     now = store.now()
+    if (at or data.deadline) and find_run(store, session_id) is None:  # submitted again, they may have passed
+        _check_future(data, at, now)
     row = RunRow(session_id, 1, "open", queue, priority, "", at or now, now, codec(RunData).dump_json(data))
     new = StoredRun(row, data)
     session = SessionRow(session_id, {"agent": data.agent, **(tags or {})}, None, now)
@@ -215,26 +229,52 @@ def store_run(  # noqa: PLR0913 - what a run is
 
 
 def _check(data: RunData, at: datetime | None, priority: int, queue: str) -> None:
-    for name, moment in (("at", at), ("deadline", data.deadline)):
-        if moment is not None and moment.utcoffset() is None:
-            expected = "a time with a zone: datetime.now(UTC) + timedelta(minutes=5)"
-            raise InvalidArgumentError(function="submit", argument=name, value=moment, expected=expected)
+    limit, zone = data.request_limit, "a time with a zone: datetime.now(UTC) + timedelta(minutes=5)"
+    arguments: tuple[tuple[str, object, object, str], ...] = (
+        ("agent", data.agent, _is_text(data.agent) and data.agent.strip(), "the name of an agent"),
+        (
+            "input",
+            data.input,
+            data.input is None or _is_text(data.input),
+            "text, or None to finish what the session has",
+        ),
+        ("at", at, _is_aware(at), zone),
+        ("deadline", data.deadline, _is_aware(data.deadline), zone),
+        ("priority", priority, type(priority) is int and abs(priority) <= HIGHEST_PRIORITY, _PRIORITY),
+        ("request_limit", limit, limit is None or (type(limit) is int and limit > 0), "1 or more, or None"),
+    )
+    for name, value, fits, expected in arguments:
+        if not fits:
+            raise InvalidArgumentError(function="submit", argument=name, value=value, expected=expected)
     if at is not None and data.deadline is not None and data.deadline <= at:
         expected = f"a time after that at which it begins, {at.isoformat()}"
         raise InvalidArgumentError(function="submit", argument="deadline", value=data.deadline, expected=expected)
     check_queue(queue)
-    if abs(priority) > HIGHEST_PRIORITY:
-        expected = f"at most {HIGHEST_PRIORITY:,}, and at least the negative of that"
-        raise InvalidArgumentError(function="submit", argument="priority", value=priority, expected=expected)
 
 
-def check_queue(name: str, function: str = "submit") -> None:
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_aware(moment: object) -> bool:
+    return moment is None or (isinstance(moment, datetime) and moment.utcoffset() is not None)
+
+
+def _check_future(data: RunData, at: datetime | None, now: datetime) -> None:
+    # A time that is to come may be a little late when it is written; one of another day is a mistake.
+    for name, moment, earliest in (("deadline", data.deadline, now), ("at", at, now - _A_DAY)):
+        if moment is not None and moment <= earliest:
+            expected = f"a time that is to come; it is {now.isoformat()} now"
+            raise InvalidArgumentError(function="submit", argument=name, value=moment, expected=expected)
+
+
+def check_queue(name: object, function: str = "submit") -> None:
     """Checks the name of a queue that a function was called with.
 
     Raises:
         InvalidArgumentError: it is empty, or too long.
     """
-    if not 0 < len(name.encode()) <= LONGEST_QUEUE:
+    if not (isinstance(name, str) and 0 < len(name.encode()) <= LONGEST_QUEUE):
         expected = f"a name of 1 to {LONGEST_QUEUE} bytes"
         raise InvalidArgumentError(function=function, argument="queue", value=name, expected=expected)
 

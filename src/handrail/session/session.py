@@ -44,9 +44,14 @@ _ID = "text of 1 character or more, of valid Unicode and without a zero characte
 _TAGS = "a mapping from text to text: {'customer': '7'}"
 
 
-def _check(function: str, session_id: str | None, tags: object = None) -> None:
+def check_session_arguments(function: str, session_id: object, tags: object = None) -> None:
+    """Checks the id and the tags that a function is to make a session with.
+
+    Raises:
+        InvalidArgumentError: one of them cannot be stored.
+    """
     check_argument(function, "tags", tags, (Mapping, NoneType), _TAGS)
-    is_id = session_id is None or (_is_text(session_id) and bool(session_id) and "\0" not in session_id)
+    is_id = session_id is None or (_is_text(session_id) and bool(session_id) and "\0" not in str(session_id))
     texts = [("session_id", session_id, is_id, _ID)]
     for name, value in cast("Mapping[Any, Any]", tags or {}).items():
         texts.append(("a name in tags", name, _is_text(name), _TAGS))
@@ -118,7 +123,7 @@ class Session:
         dispatcher: Dispatcher | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        _check("Session", session_id, tags)
+        check_session_arguments("Session", session_id, tags)
         self.session_id: str = session_id if session_id is not None else new_id()
         self.dispatcher: Dispatcher = dispatcher if dispatcher is not None else Dispatcher()
         self.turn: Turn = Turn()
@@ -178,7 +183,7 @@ class Session:
         from handrail.session.persistence.loading import LoadedSession  # noqa: PLC0415
 
         check_argument("Session.open", "session_id", session_id, str, _ID)
-        _check("Session.open", session_id, tags)
+        check_session_arguments("Session.open", session_id, tags)
         check_argument("Session.open", "wait", wait, timedelta, "a timedelta: timedelta(seconds=5)")
         check_argument("Session.open", "checkpoint_every", checkpoint_every, int, "a number of entries")
         if not hasattr(store, "acquire"):
@@ -298,7 +303,7 @@ class Session:
                 at `at` are not kept. Nothing was forked.
             FilesystemError: files cannot be copied; as of `HostFilesystem.copy_before`.
         """
-        _check("Session.fork", session_id)
+        check_session_arguments("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self.recorder is not None and self._opening is not None:
             from handrail.session.persistence.loading import create_fork  # noqa: PLC0415
@@ -333,7 +338,7 @@ class Session:
             TransactionClosedError: the call that makes it has ended.
             StoreError: the store cannot be used.
         """
-        _check("Session.child", session_id, tags)
+        check_session_arguments("Session.child", session_id, tags)
         call = current()
         if call is not None and not call.is_open():
             raise TransactionClosedError(call.tool, "make a child session")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -250,10 +250,10 @@ class MemoryStore(BaseStore):
         in_order = sorted(rows, key=itemgetter(0, 1), reverse=True)
         return (run for at, session_id, run in in_order if after is None or (at, session_id) < after)
 
-    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Sequence[RunRow]:
+    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Iterator[RunRow]:
         """Returns the open runs of a queue that are due, those first that are due for the longest time."""
         runs = [run for run in self.runs() if (run.queue, run.status) == (queue, "open") and run.due_at <= now]
-        return sorted(runs, key=attrgetter("due_at", "session_id"))[:limit]
+        return iter(sorted(runs, key=attrgetter("due_at", "session_id"))[:limit])
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """Returns the newest checkpoint that covers no entry after `until`."""

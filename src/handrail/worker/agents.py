@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from handrail.adapters.run_task import AgentFunction, digest_module, name_function
+from handrail.adapters.run_task import AgentFunction, digest_package, name_function
 from handrail.adapters.tool_executor import PendingAnswers
 from handrail.errors import AgentError
 from handrail.serde.json_schema import is_array
@@ -24,9 +24,10 @@ Runnable: TypeAlias = "LoadedAgent | AgentFunction"
 def digest_agent(agent: Runnable) -> str:
     """A digest that changes with the files of an agent.
 
-    Those are the agent files, modules and settings of its project; of a function the module that it is in.
+    Those are the agent files, modules and settings of its project; of a function all modules of the package that it is
+    in, or those beside its module.
     """
-    digest = digest_module(agent) if callable(agent) else agent.task().digest_files()
+    digest = digest_package(agent) if callable(agent) else agent.task().digest_files()
     return digest[:12]  # people read it
 
 

@@ -36,8 +36,14 @@ _RUN_TASK: Final = "handrail.run"
 _WAITING: Final = (
     "SELECT queueing_lock FROM procrastinate_jobs WHERE status = 'todo' AND queueing_lock = ANY(%(names)s)"
 )
+# What drops what there is of the queue, functions first.
+_DROPS: Final = """
+SELECT format('DROP %s IF EXISTS %s CASCADE', replace(type, 'composite ', ''), identity)
+FROM pg_depend, pg_identify_object(classid, objid, 0) WHERE refclassid = 'pg_namespace'::regclass
+AND refobjid = current_schema()::regnamespace AND type IN ('function', 'table', 'type', 'composite type')
+AND identity LIKE '%.procrastinate%' ORDER BY 1
+"""
 _ERRORS: Final = (ConnectorException, psycopg.Error, OSError)
-_GONE: Final = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction)
 _log = redacted_logger("handrail.worker")
 
 
@@ -110,8 +116,9 @@ class ProcrastinateQueue:
                 await self._run_worker(stop)
         except _ERRORS as error:
             cause = error.__cause__ or error  # that of procrastinate has no text
-            if not isinstance(cause, _GONE):
-                raise StoreUnavailableError(f"the queue in {self._url} is away: {cause}", store=self._url) from error
+            if not isinstance(cause, psycopg.errors.UndefinedTable):
+                text = f"the queue in {self._url} is away: {cause}"  # without the statement, in other lines
+                raise StoreUnavailableError(text.partition("\n")[0], store=self._url) from error
             _log.warning("the queue in %s is gone, and is made anew", self._url)
         finally:
             self._is_open = False
@@ -128,12 +135,13 @@ class ProcrastinateQueue:
                 await worker
 
     async def _make_tables(self) -> None:
-        if not await self._app.check_connection_async():
-            try:
-                await self._app.schema_manager.apply_schema_async()
-            except ConnectorException:
-                if not await self._app.check_connection_async():  # another worker has made them meanwhile
-                    raise
+        async with cast("PsycopgConnector", self._app.connector).pool.connection() as connection:
+            # One worker after the other: none drops what another one has just made.
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtext('procrastinate ' || current_schema()))")
+            if not await self._app.check_connection_async():
+                for (drop,) in await (await connection.execute(_DROPS)).fetchall():
+                    await connection.execute(drop)
+                await connection.execute(self._app.schema_manager.get_schema())
 
     async def _work_on(self, session: str) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())

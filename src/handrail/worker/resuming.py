@@ -2,37 +2,43 @@
 
 | the session | the outcome |
 |---|---|
-| its run is finished, has failed, was cancelled, or waits | that, without an attempt |
-| this process has closed its store | `Failed` |
-| a worker carries it out; another process has it open; it cannot be read; its store is away | `Again` |
+| its run is of another agent | `Failed`, and the run stays as it is |
+| its run is finished, has failed or was cancelled; it waits | that, without an attempt |
+| this process has closed its store; its deadline has passed | `Failed` |
+| a worker carries it out; it is to begin later | `Again` |
+| another process has it open; it cannot be read; its store is away | `Again` |
 | an attempt has come no further, `MOST_ATTEMPTS` times | `Failed` |
 | a question of it is open | `Waiting` |
 | it was lost, or its store was; a model did not answer, or its reply was cut off | `Again`, later each time |
 | the agent has answered, or raised anything else | `Finished` or `Failed` |
 
 Who begins a run writes itself into its row, with the time until which it has the run, and moves that time on as long as
-it works. Who does not is taken for dead: another worker writes itself into the row, and takes the session. Each write
-compares the row with the one written before, so that a worker which was stopped, or whose run a person has cancelled,
-changes nothing, and ends its attempt.
+it works. Who does not is taken for dead: another worker writes itself into the row, and takes the session. It does not
+once its event loop has left `MOST_UNANSWERED` heartbeats unanswered. Each write compares the row with the one written
+before, so that a worker which was stopped, or whose run a person has cancelled, changes nothing, and ends its attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
+from handrail.adapters.model_replies import may_pass
 from handrail.adapters.run_task import RunTask, name_function
 from handrail.errors import (
     AgentError,
     CommitInDoubtError,
     HandrailError,
-    PromptEvaluationError,
+    InvalidArgumentError,
+    SessionError,
     SessionLostError,
     SessionNotFoundError,
     StoreClosedError,
@@ -42,7 +48,7 @@ from handrail.limits import Deadline
 from handrail.operations.questions import StoredQuestion, questions_in
 from handrail.operations.runs import RunData, StoredRun, find_run, wake_run, write_run
 from handrail.process import ProcessName, is_running, own_name, process_in_words
-from handrail.readable import fit_text
+from handrail.readable import fit_text, format_when
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import ASYNC
 from handrail.serde.formatting import count_noun
@@ -66,21 +72,25 @@ LONGEST_PAUSE: Final = timedelta(minutes=5)
 HEARTBEAT: Final = timedelta(seconds=10)
 """How long a worker has a run without renewing that, unless it says otherwise."""
 
+MOST_UNANSWERED: Final = 12
+"""How many heartbeats an event loop may be blocked, as by a long computation; then other workers take its runs."""
+
+LONGEST_ANSWER: Final = 20_000
+"""The most characters of an answer in the row of a run."""
+
 OnChange: TypeAlias = Literal["warn", "refuse"]
 """What happens to a run that another version of its agent has begun."""
 
-_LONGEST_TEXT: Final = 20_000  # of an answer in the row; the session has all of it
 _NO_TIME: Final = timedelta(0)
 _SOON: Final = timedelta(seconds=1)
 _LATER: Final = timedelta(seconds=10)
 _OUTAGES: Final = (SessionLostError, StoreUnavailableError, CommitInDoubtError)
-_MODEL_PHASES: Final = frozenset({"store", "request", "response"})
 _log = redacted_logger("handrail.worker")
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The agent has answered; `answer` is text if the run was finished before."""
+    """The agent has answered; if the run was finished before, `answer` is text, of `LONGEST_ANSWER` at most."""
 
     answer: object
 
@@ -121,12 +131,22 @@ class ResumeOptions:
         version: names the version of the agent, such as a release; a digest of its files unless given.
         heartbeat: how long a run stays with who carries it out and does not renew that.
         run: further options of the runs of an agent of a file.
+
+    Raises:
+        InvalidArgumentError: `on_change` is another word, or `heartbeat` is not positive.
     """
 
     on_change: OnChange = "warn"
     version: str | None = None
     heartbeat: timedelta = HEARTBEAT
     run: RunOptions | None = None
+
+    def __post_init__(self) -> None:
+        refuse = partial(InvalidArgumentError, function="ResumeOptions")
+        if self.on_change not in get_args(OnChange):
+            raise refuse(argument="on_change", value=self.on_change, expected='"warn" or "refuse"')
+        if self.heartbeat <= _NO_TIME:
+            raise refuse(argument="heartbeat", value=self.heartbeat, expected="a span of time that is more than zero")
 
 
 _DEFAULTS: Final = ResumeOptions()
@@ -145,9 +165,13 @@ async def resume(
         options: how it is carried out.
 
     Raises:
+        InvalidArgumentError: `agent` is neither of them, such as a name.
         CancelledError: the task was cancelled; the run can be resumed.
     """
-    return await Attempt(store, session, agent, options).carry_out(evict=evict)
+    if not (callable(agent) or hasattr(agent, "task")):
+        expected = "what load_agent returns, or an async function that takes a RunTask"
+        raise InvalidArgumentError(function="resume", argument="agent", value=agent, expected=expected)
+    return await Attempt(store, session, agent, options, name_function(agent)).carry_out(evict=evict)
 
 
 def has_ended(worker: str) -> bool:
@@ -163,11 +187,12 @@ class Attempt:
         run: the run, as it was read or written last; `None` until it is this one's to begin.
     """
 
-    def __init__(self, store: Store, session_id: str, agent: Runnable, options: ResumeOptions) -> None:
+    def __init__(self, store: Store, session_id: str, agent: Runnable, options: ResumeOptions, name: str) -> None:
         self._store = store
         self._session_id = session_id
         self._agent = agent
         self._options = options
+        self._name = name  # of the agent, as runs have it
         self.run: StoredRun | None = None
         self._writing = threading.Lock()
         self._is_lost = False  # another process has changed the row
@@ -217,17 +242,24 @@ class Attempt:
             return await self._fail(error)
         return await self._settle(answer)
 
-    async def _find_outcome(self, run: StoredRun, *, evict: bool) -> RunOutcome | None:
+    async def _find_outcome(self, run: StoredRun, *, evict: bool) -> RunOutcome | None:  # noqa: PLR0911 - a table
         row, data = run
+        if data.agent != self._name:
+            return Failed(SessionError(f"the run of session {row.session_id} is of {data.agent}, not of {self._name}"))
         if row.status == "finished":
             return Finished(data.text)
         if row.status in {"failed", "cancelled"}:
             return Failed(AgentError(data.text), is_cancelled=row.status == "cancelled")
-        if row.status == "waiting" and (questions := await self._open_questions()):
-            return Waiting(questions)
-        remaining = row.due_at - await self._in_store(self._store.now)
+        remaining = row.due_at - (now := await self._in_store(self._store.now))
         if row.worker and remaining > _NO_TIME and not (evict or has_ended(row.worker)):
             return Again(remaining, f"{process_in_words(row.worker)} carries it out")
+        if not data.version and not row.worker and remaining > _NO_TIME:
+            return Again(remaining, f"it begins at {format_when(row.due_at)}")
+        if text := run.describe_lateness(now):
+            self.run = run
+            return await self._end("failed", Failed(AgentError(text)), text=text)
+        if row.status == "waiting" and (questions := await self._open_questions()):
+            return Waiting(questions)
         return None
 
     async def _begin(self, run: StoredRun) -> RunOutcome | None:
@@ -257,7 +289,7 @@ class Attempt:
         return None
 
     async def _ask(self, session: Session) -> object:
-        data = RunData(agent=name_function(self._agent)) if self.run is None else self.run.data
+        data = RunData(agent=self._name) if self.run is None else self.run.data
         deadline = None if data.deadline is None else Deadline(data.deadline)
         try:
             function = self._agent if callable(self._agent) else self._agent.task(self._options.run)
@@ -266,8 +298,18 @@ class Attempt:
             raise AgentError(f"a function of the program has raised {error!r}") from error
 
     def _beat(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], object], is_over: threading.Event) -> None:
-        # Moves the time on until which the run is this worker's, until it has ended or is lost.
-        while not is_over.wait(self._options.heartbeat.total_seconds() / 3):
+        # Moves the time on until which the run is this worker's, until it has ended or is lost; not while its loop is
+        # blocked.
+        seconds = self._options.heartbeat.total_seconds()
+        answers, is_blocked = deque([time.monotonic()], maxlen=1), False
+        while not is_over.wait(seconds / 3):
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(lambda: answers.append(time.monotonic()))
+            was_blocked, is_blocked = is_blocked, time.monotonic() - answers[0] > MOST_UNANSWERED * seconds
+            if is_blocked:
+                if not was_blocked:
+                    _log.warning("run %s: its event loop is blocked, so another worker may take it", self._session_id)
+                continue
             with suppress(HandrailError):  # the store is away; what the agent writes finds that out
                 self._write_now("open", self._options.heartbeat, None)
             if self._is_lost:
@@ -296,14 +338,15 @@ class Attempt:
             return outcome
         if is_pending(answer):
             return await self._put_off(_NO_TIME, "its questions were answered meanwhile")
-        return await self._end("finished", Finished(answer), text=fit_text(str(answer), _LONGEST_TEXT))
+        return await self._end("finished", Finished(answer), text=fit_text(str(answer), LONGEST_ANSWER))
 
     async def _fail(self, error: Exception) -> RunOutcome:
         data = RunData(agent="") if self.run is None else self.run.data
         is_late = data.deadline is not None and data.deadline <= await self._in_store(self._store.now)
-        if isinstance(error, PromptEvaluationError) and error.phase in _MODEL_PHASES and not is_late:
-            pause = min(_SOON * 8 ** max(0, data.attempts - 1), LONGEST_PAUSE)
-            return await self._put_off(_SOON if error.phase == "store" else pause, str(error))
+        if may_pass(error) and not is_late:
+            is_store = getattr(error, "phase", "") == "store"
+            pause = _SOON if is_store else min(_SOON * 8 ** (data.attempts - 1), LONGEST_PAUSE)
+            return await self._put_off(pause, str(error) or repr(error))
         return await self._end("failed", Failed(error), text=f"{type(error).__name__}: {error}")
 
     async def _open_questions(self) -> tuple[StoredQuestion, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from handrail.adapters.run_task import name_function
 from handrail.operations.runs import DEFAULT_QUEUE, MOST_REQUESTS, RunData, StoredRun, store_run
@@ -35,7 +36,7 @@ def submit(  # noqa: PLR0913 - what a run is
         session: the session of the run, which is created.
         agent: the agent, or the name under which the workers know it.
         input: what it is to do; without one, workers finish what the session has begun.
-        at: not before this time, which is aware.
+        at: not before this time, which is aware; a little late is at once.
         priority: the highest comes first.
         queue: the queue of the workers that carry it out, such as one for each tenant.
         deadline: no call starts or runs past it, whichever worker runs it.
@@ -46,11 +47,12 @@ def submit(  # noqa: PLR0913 - what a run is
         The run as the store has it.
 
     Raises:
+        InvalidArgumentError: an argument is of another type or out of range, or a time has no zone or has passed.
         SessionError: the session has another run; or it has begun, and there is an input.
         SessionNotFoundError: it does not exist, and there is no input.
         StoreError: the store cannot be written.
     """
-    name = agent if isinstance(agent, str) else name_function(agent)
+    name: Any = name_function(agent) if callable(agent) or hasattr(agent, "task") else agent  # checked below
     data = RunData(agent=name, input=input, deadline=deadline, request_limit=request_limit)
     run = store_run(store, session, data, at=at, priority=priority, queue=queue, tags=tags)
     if run.row.status == "open" and run.row.due_at <= store.now():

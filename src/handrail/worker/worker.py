@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from handrail.errors import HandrailError, StoreError
+from handrail.operations import skip_unreadable
 from handrail.operations.runs import StoredRun, find_run, write_run
 from handrail.readable import clean
 from handrail.redaction import redacted_logger
@@ -42,7 +43,7 @@ class Worker:
     Attributes:
         running: the sessions of the runs that it carries out at this moment.
         outcomes: how many attempts have come to which outcome; those that found nothing to do are left out.
-        swept_at: when it last looked for open runs, by the clock of `time.monotonic`.
+        swept_at: when it last looked for open runs, and its queue answered, by the clock of `time.monotonic`.
     """
 
     def __init__(  # noqa: PLR0913 - what a worker is
@@ -68,6 +69,7 @@ class Worker:
         self._alone = 0  # the runs that run alone, or wait for that
         self._resting: dict[str, float] = {}  # sessions, and until when they are left alone here
         self._is_away = False  # the store, or the queue
+        self._reported: set[str] = set()  # why runs are left alone, once each
         self.running: set[str] = set()
         self.outcomes: Counter[str] = Counter()
         self._count = _counter()
@@ -97,9 +99,10 @@ class Worker:
             try:
                 due = await ASYNC.write_to(self._store, self._find_due)
                 is_well = await self._queue.sweep(due)
-                self.swept_at = time.monotonic()
+                self.swept_at = time.monotonic() if is_well else self.swept_at
                 if self._is_away and is_well:
                     self._is_away = False
+                    self._reported.clear()
                     _log.warning("the store and its queue answer again")
                 if self._drain and not due and not self.running:
                     self.stop()
@@ -115,8 +118,10 @@ class Worker:
         self._is_away = True
 
     def _find_due(self) -> Sequence[QueuedRun]:
-        now = self._store.now()
-        rows = self._store.due_runs(self._name, now + self._heartbeat, limit=MOST_SWEPT)
+        now, faults = self._store.now(), list[str]()
+        rows = [*skip_unreadable(self._store.due_runs(self._name, now + self._heartbeat, limit=MOST_SWEPT), faults)]
+        for fault in faults:
+            self._report(fault)
         self._resting = {name: until for name, until in self._resting.items() if until > time.monotonic()}
         rows = [row for row in rows if row.session_id not in self._resting]
         due = [row for row in rows if row.due_at <= now or (row.worker and has_ended(row.worker))]
@@ -130,12 +135,16 @@ class Worker:
         try:
             run = await ASYNC.write_to(self._store, partial(find_run, self._store, session_id))
         except HandrailError as error:
-            outcome: RunOutcome | None = Again(_LATER, str(error))
-        else:
-            # It may end this process, too, and with it what runs beside it.
-            is_alone = run is not None and bool(run.row.worker) and run.data.attempts >= MOST_BESIDE
+            self._leave(session_id, str(error))
+            return
+        # It may end this process, too, and with it what runs beside it.
+        is_alone = run is not None and bool(run.row.worker) and run.data.attempts >= MOST_BESIDE
+        try:
             async with self._place(session_id, is_alone=is_alone):
                 outcome = await self._resume(session_id, run)
+        except asyncio.CancelledError:
+            _log.info("run %s: handed back after %.1f s", clean(session_id), time.monotonic() - begin)
+            raise
         if outcome is None:
             return
         if isinstance(outcome, Again):  # its row may not say so: it cannot be written
@@ -145,6 +154,17 @@ class Worker:
         self._count(kind)
         why = f": {getattr(outcome, 'why', getattr(outcome, 'error', ''))}".removesuffix(": ")
         _log.info("run %s: %s after %.1f s%s", clean(session_id), kind, time.monotonic() - begin, clean(why))
+        _log.debug("run %s", clean(session_id), exc_info=getattr(outcome, "error", None))
+
+    def _leave(self, session_id: str, why: str) -> None:
+        # For another worker, or until it can be read.
+        self._resting[session_id] = time.monotonic() + _LATER.total_seconds()
+        self._report(why, f"run {session_id}: ")
+
+    def _report(self, why: str, where: str = "") -> None:
+        if why not in self._reported:
+            self._reported.add(why)
+            _log.warning("%s%s", clean(where), " ".join(clean(why).split()))
 
     @asynccontextmanager
     async def _place(self, session_id: str, *, is_alone: bool) -> AsyncGenerator[None]:
@@ -168,7 +188,7 @@ class Worker:
         name = run.data.agent
         try:
             if name in self._agents:
-                attempt = Attempt(self._store, session_id, self._agents[name], self._options[name])
+                attempt = Attempt(self._store, session_id, self._agents[name], self._options[name], name)
                 outcome = await attempt.carry_out()
                 if attempt.run is not None and attempt.run.row.version > run.row.version:
                     return outcome
@@ -177,6 +197,8 @@ class Worker:
             why = f"no agent {name} is known here; another worker may know it"
             if not run.row.worker:
                 await ASYNC.write_to(self._store, partial(self._put_off, run, why))
+            self._leave(session_id, why)
+            return None
         except HandrailError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 - logged; the time in its row passes, and it is begun again
@@ -185,7 +207,8 @@ class Worker:
         return Again(_LATER, why)
 
     def _put_off(self, run: StoredRun, why: str) -> None:
-        write_run(self._store, run.change("open", due_at=self._store.now() + _LATER, text=why))
+        late = run.describe_lateness(now := self._store.now())
+        write_run(self._store, run.change("failed" if late else "open", due_at=now + _LATER, text=late or why))
 
 
 def _counter() -> Callable[[str], object]:
@@ -223,8 +246,8 @@ def open_queue(  # noqa: PLR0913 - what a queue is
 async def serve_health(worker: Worker, port: int | None, *, limit: float) -> AsyncGenerator[None]:
     """Serves `/healthz` and `/metrics`, in the text format of Prometheus, at a port of this machine.
 
-    A worker is not healthy if it has looked for runs last more than `limit` seconds ago. Without a port nothing is
-    served.
+    A worker is not healthy if it has looked for runs last, or its queue has answered last, more than `limit` seconds
+    ago. Without a port nothing is served.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from handrail.cli.options import MORE_THAN_ZERO, Entity, Limit, StoreOptions
 from handrail.cli.screen import Field
+from handrail.operations import skip_unreadable
 from handrail.operations.sessions import SessionState, StoredSession, agent_of_session, last_used, states_in_store
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
@@ -61,11 +62,15 @@ class SessionFilter:
     state: Annotated[tuple[SessionState, ...], Parameter(metavar="STATE")] = ()
     older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
-    def select(self, store: Store) -> Iterator[SessionRow]:
-        """The sessions that fit, the newest first; each is read when it is asked for."""
+    def select(self, store: Store, faults: list[str] | None = None) -> Iterator[SessionRow]:
+        """The sessions that fit, the newest first; each is read when it is asked for.
+
+        `faults` gets what is wrong with rows that cannot be read; `None` to raise.
+        """
         now = store.now()
         in_use = store.held_sessions() if self.state else frozenset[str]()
-        return (row for row in store.sessions() if self._fits(store, row, now, in_use))
+        rows = store.sessions() if faults is None else skip_unreadable(store.sessions(), faults)
+        return (row for row in rows if self._fits(store, row, now, in_use))
 
     def _fits(self, store: Store, row: SessionRow, now: datetime, in_use: frozenset[str]) -> bool:
         # The cheap questions first: the last ones read the session.
@@ -84,7 +89,7 @@ def _has_tag(row: SessionRow, text: str) -> bool:
 
 def list_sessions(
     *, selection: SessionFilter = SessionFilter(), limit: Limit = None, options: StoreOptions = StoreOptions()
-) -> None:
+) -> int:
     """List the sessions, the newest first. Filters are combined with AND.
 
     Example: `handrail sessions list --state open --older-than 2h`
@@ -95,5 +100,6 @@ def list_sessions(
         options: The store and the output format.
     """
     with options.open() as store:
-        in_use = store.held_sessions()
-        SESSION.print_list((StoredSession(store, row, in_use) for row in selection.select(store)), limit, options)
+        in_use, faults = store.held_sessions(), list[str]()
+        rows = (StoredSession(store, row, in_use) for row in selection.select(store, faults))
+        return SESSION.print_list(rows, limit, options, faults)

@@ -315,8 +315,11 @@ class SessionStore(UnitStore, Protocol):
     def runs(self, *, after: tuple[datetime, str] | None = None) -> Iterator[RunRow]:
         """All runs, the newest first; or those that follow one in this order: its `submitted_at`, and its session."""
 
-    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Sequence[RunRow]:
-        """The open runs of a queue that are due, those first that are due for the longest time."""
+    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Iterator[RunRow]:
+        """The open runs of a queue that are due, those first that are due for the longest time.
+
+        A row that cannot be read raises where it stands, as in `sessions` and `runs`, and those after it follow.
+        """
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -204,12 +205,12 @@ class SqlStore(BaseStore):
     def runs(self, *, after: tuple[datetime, str] | None = None) -> Iterator[RunRow]:
         """Returns all runs, or those that follow one; each as it stood when the iteration came near it."""
         pages = self._pages(statements.OLDER_RUNS, lambda last: (last[7], last[0]), _place(after))
-        return (tables.read_run(columns, self.url) for columns in pages)
+        return map(partial(tables.read_run, store=self.url), pages)
 
-    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Sequence[RunRow]:
+    def due_runs(self, queue: str, now: datetime, *, limit: int) -> Iterator[RunRow]:
         """Returns the open runs of a queue that are due, those first that are due for the longest time."""
         rows = self._database.query(statements.DUE_RUNS, (queue, tables.to_micros(now), limit))
-        return [tables.read_run(columns, self.url) for columns in rows]
+        return map(partial(tables.read_run, store=self.url), rows)
 
     def held_sessions(self) -> frozenset[str]:
         """Returns the sessions that a process holds at this moment, this process or another one."""
