@@ -64,9 +64,15 @@ def watch(page: Playwright, address: str) -> list[str]:
         if not asked.url.startswith(address):
             faults.append(f"asks {asked.url}")
 
+    def note_error(error: object) -> None:
+        faults.append(str(error))
+
+    def note_message(message: Playwright) -> None:
+        faults.append(f"writes to the console: {message.text}")
+
     page.on("request", note_request)
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(f"writes to the console: {message.text}"))
+    page.on("pageerror", note_error)
+    page.on("console", note_message)
     return faults
 
 

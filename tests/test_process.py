@@ -14,7 +14,7 @@ import pytest
 from handrail import process
 from handrail.errors import PosixRequiredError
 from handrail.process import ProcessName, has_processes, is_running, own_name, process_in_words
-from handrail.threads import ASSIGNING, FORKING
+from handrail.threads import ASSIGNING, FORKING, forks
 from handrail.waiting import run_in_thread
 from tests.architecture.sources import ROOT
 
@@ -64,7 +64,7 @@ def test_a_forked_process_has_its_own_name_and_free_locks() -> None:
             with FORKING, ASSIGNING:
                 pass
 
-    using = run_in_thread(use_locks)
+    using, before = run_in_thread(use_locks), forks()
     for _ in range(5):
         child = os.fork()
         if child == 0:
@@ -73,6 +73,7 @@ def test_a_forked_process_has_its_own_name_and_free_locks() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     ended.set()
     using.result()
+    assert forks() == before + 5
 
 
 CORE = (
@@ -99,7 +100,11 @@ def test_the_core_runs_without_posix() -> None:
     plugins = ("-p", "tests.without_posix", *unneeded)
     command = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/proc", sys.executable, "-m", "pytest", "-q", *plugins]
     ended = subprocess.run(
-        [*command, "-k", f"not ({OF_STORES})", "--ignore=tests/transaction/test_changes.py", *CORE], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "-k", f"not ({OF_STORES})", "--ignore=tests/transaction/test_changes.py", *CORE],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert int(re.findall(r"(\d+) passed", ended.stdout)[-1]) > 150

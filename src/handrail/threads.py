@@ -50,6 +50,14 @@ ASSIGNING = threading.Lock()
 No other lock is acquired while it is held.
 """
 
+# Of the process: it forks as a whole.
+_forks = 0
+
+
+def forks() -> int:
+    """The number of forks of this process; does not change while `FORKING` is held."""
+    return _forks
+
 
 def in_forked_process(*acts: Callable[[], object]) -> None:
     """Registers functions that a forked process calls as it begins, in their order; it has one thread then."""
@@ -57,7 +65,13 @@ def in_forked_process(*acts: Callable[[], object]) -> None:
         _at_fork(after_in_child=act)
 
 
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603 - one process has one number
+    _forks += 1
+
+
 # What is registered first is called last before a fork, so the last one is acquired first.
+_at_fork(before=_count_fork)
 for _lock in (ASSIGNING, FORKING):
     _at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 

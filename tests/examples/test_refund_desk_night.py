@@ -114,7 +114,8 @@ def test_what_is_left_on_disk_can_be_looked_at(
 def test_what_is_proposed_at_the_end_works_as_it_is_typed(night: subprocess.CompletedProcess[str], out: Path) -> None:
     """From the folder in which the demo was started; the lines of a command that goes on belong to it."""
     proposed = night.stderr.partition("\nTry next:\n")[2]
-    commands = [["sh", "-c", line] for line in proposed.replace("\\\n", " ").splitlines() if not line.startswith("  #")]
+    lines = proposed.partition("\n*")[0].replace("\\\n", " ").splitlines()  # before the place of the page
+    commands = [["sh", "-c", line] for line in lines if not line.startswith("  #")]
     ran = [subprocess.run(each, check=False, capture_output=True, encoding="utf-8", cwd=out) for each in commands]
     assert [(each.returncode, "Traceback" in each.stderr) for each in ran] == [(code, False) for code in (0, 0, 1, 0)]
     assert ran[0].stdout.count("shop:issue_refund:") == len(ORDERS)

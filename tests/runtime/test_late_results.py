@@ -296,7 +296,7 @@ def test_result_that_was_waited_for_answers_the_call_whatever_its_clock_says(tmp
     with handrail.store.open(url) as store, handrail.store.open(url, clock=clock) as later:
         ledger = EffectLedger(store)
         claim = claimed(ledger, is_left=False)
-        door = desk(EffectLedger(later), deadline=soon())
+        door = desk(EffectLedger(later), deadline=soon(timedelta(seconds=20)))
         paid = EffectResult("paid", b'{"text":"A-1"}')
         door.environment.session.dispatcher.subscribe(EffectAwaited, lambda _: ledger.end(claim, paid))
         message = door.execute(call("pay", "A-1", id="call_7"))

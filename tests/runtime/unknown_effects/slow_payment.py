@@ -16,8 +16,6 @@ from handrail.prompt import External, Tool, ToolResult
 from handrail.runtime import Session, ToolCall, ToolMessage
 from tests.kit import Note, tool
 
-HANDLERS: list[threading.Thread] = []
-
 
 def payment(handler: Any) -> Tool[Note, Note]:
     """A payment whose reconciler has found nothing yet."""
@@ -32,7 +30,6 @@ def request(session: Session, handler: Any, call_id: str) -> ToolMessage:
 
 def slow(params: Note, *, context: Any) -> ToolResult[Note]:
     """Wait for a line, and report that nothing is known of the payment."""
-    HANDLERS.append(threading.current_thread())
     sys.stdin.readline()
     raise TimeoutError
 
@@ -44,7 +41,8 @@ def main(url: str) -> None:
             request(session, slow, "call-1")
         sys.stdout.write("left\n")
         sys.stdout.flush()
-        HANDLERS[0].join()
+        while any(row.owner.process for row in store.rows()):  # which is written once the handler has ended
+            threading.Event().wait(0.01)
         sys.stdout.write("ended\n")
         sys.stdout.flush()
         sys.stdin.read()

@@ -1,8 +1,13 @@
-"""A server of PostgreSQL: how it is reached, its clock, its errors, and the locks of owners.
+"""A server of PostgreSQL: how it is reached, also after a fork, its clock, its errors, and the locks of owners.
 
 A forked child has copies of the sockets of its parent. The server takes a connection for open while one copy is, so a
-child that lives longer than its parent keeps the locks and the transactions of that one. Fork before a store is opened.
-psycopg leaves connections alone that are collected in another process than the one that opened them.
+child that lives longer than its parent would keep the locks and the transactions of that one. In the child each
+descriptor leads to `/dev/null` from the start. It is not closed there: libpq would close it once more, when its number
+may belong to another file. Nor is the connection, which would end it for the parent. psycopg leaves connections alone
+that are collected in another process than the one that opened them.
+
+The child does not know of a connection that was being opened at that moment. So the parent closes it, which ends it on
+the server, and opens another one.
 
 Each opened store holds an advisory lock, which ends with its connection. The connection is used for nothing else. If it
 is lost, the lock is lost, and acquired again on the next one. The server notices the death of a process at once; that
@@ -19,6 +24,7 @@ of a whole machine it detects by the keepalives of the connection, in about 10 s
 from __future__ import annotations
 
 import math
+import os
 import re
 import select
 import threading
@@ -27,8 +33,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, LiteralString
+from typing import Any, LiteralString, Self
 from urllib.parse import quote
+from weakref import WeakSet
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -41,6 +48,7 @@ from handrail.errors import StoreClosedError, StoreCorruptError, StoreError, Sto
 from handrail.process import ProcessName, current_pid, is_running, own_name
 from handrail.store.locks import StoreOwner, new_owner
 from handrail.store.sql.driver import CONNECTIONS, Durability, check_process
+from handrail.threads import FORKING, forks, in_forked_process
 
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
@@ -66,6 +74,10 @@ _KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count
 """How either side of a connection finds out, in about 10 s, that the machine of the other one is gone."""
 
 _TRUSTED_SECONDS = 1.0
+_DUE_SECONDS = 0.95  # less, so that who finds that it is not due has the time to ask
+
+# Of the process: a forked one lets the connections of all stores go. Some of them may have been closed.
+_OPEN: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,8 @@ class Server:
     """One database on a server, and how it is used.
 
     `conninfo` may hold a password, `url` has none. `durability` says whether a commit waits for the server's disk.
-    `connections` is the most that are open for statements at one time, from 2.
+    `pipelines` sends statements before the ones before them are answered; some poolers do not allow it. `connections`
+    is the most that are open for statements at one time, from 2.
     """
 
     conninfo: str = field(repr=False)
@@ -81,6 +94,7 @@ class Server:
     durability: Durability = "full"
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
+    pipelines: bool = True
     connections: int = CONNECTIONS
 
     @cached_property
@@ -169,6 +183,11 @@ class ServerClock:
         self._reported: datetime | None = None
         self._asked_at = 0.0
 
+    @property
+    def is_due(self) -> bool:
+        """True if the next `now` asks the server, or nearly so: between this and that, time passes."""
+        return self._reported is None or self._clock.monotonic() - self._asked_at > _DUE_SECONDS
+
     def now(self) -> datetime:
         """Returns the server's time, aware and in UTC; a server that does not answer is a `StoreUnavailableError`."""
         with self._lock:
@@ -181,11 +200,37 @@ class ServerClock:
 
 
 class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection of the process with the id `process`."""
+    """A connection of the process with the id `process`, of which a process that is forked off has no copy."""
 
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[tuple[Any, ...]] = tuple_row) -> None:
         super().__init__(pgconn, row_factory)
         self.process: int = current_pid()
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **options: Any) -> Self:  # noqa: ANN401 - as of psycopg
+        """Connects to a server, and once more if this process has forked meanwhile; as `psycopg.Connection.connect`."""
+        while True:
+            with FORKING:
+                before = forks()
+            connection = super().connect(conninfo, **options)
+            with FORKING:
+                _OPEN.add(connection)
+                if forks() == before:
+                    return connection
+            connection.close()
+
+
+def _leave_to_parent() -> None:
+    # A descriptor stays taken: its number may not become that of another file.
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in _OPEN:
+        with suppress(psycopg.Error):  # it has been closed
+            os.dup2(null, connection.fileno(), inheritable=False)
+    os.close(null)
+    _OPEN.clear()
+
+
+in_forked_process(_leave_to_parent)
 
 
 def harmless_address(conninfo: str) -> str:

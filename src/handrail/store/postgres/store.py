@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain, count
@@ -96,7 +96,9 @@ class PostgresDriver:
         self._server = server
         self._process = os.getpid()
         self.owner: StoreOwner = ServerOwner(server)
-        self.now: Callable[[], datetime] = ServerClock(self._server_time).now if clock is None else clock.now
+        self._server_clock = ServerClock(self._server_time)
+        self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now
+        self._asks_time = clock is None
         self.call_places: CallPlaces = CallPlaces(
             max(1, server.connections * 3 // 4), busy=server.busy, url=server.url
         )  # the commits of calls, and other calls, need the connections that are left
@@ -114,6 +116,11 @@ class PostgresDriver:
             num_workers=1,
         )
 
+    @property
+    def now_waits(self) -> bool:
+        """True if `now` asks the server at this moment, or in the next one."""
+        return self._asks_time and self._server_clock.is_due
+
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """Returns the rows of a statement; executed once more if its connection is lost."""
         for is_last in (False, True):
@@ -129,7 +136,7 @@ class PostgresDriver:
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """Tests whether a unit is one statement that waits for none of another session: all would wait with it."""
-        return may_group(writes)
+        return self._server.pipelines and may_group(writes)
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Writes units in one pipeline, which is one transaction and one round trip."""
@@ -257,8 +264,8 @@ class PostgresConnection:
                 self.connection.execute("ROLLBACK")
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
-        """Executes a statement that writes with each of some rows, in one round trip."""
-        with self._translate_errors(), self.connection.pipeline():
+        """Executes a statement that writes with each of some rows, in one round trip if there is a pipeline."""
+        with self._translate_errors(), self.connection.pipeline() if self._server.pipelines else nullcontext():
             for row in rows:
                 self._execute_raw(sql, row)
 

@@ -150,6 +150,11 @@ class Driver(Protocol):
         """Returns the rows of a statement, which is a transaction of its own."""
         ...
 
+    @property
+    def now_waits(self) -> bool:
+        """True if `now` asks a server at this moment."""
+        ...
+
     def may_group(self, writes: Sequence[object]) -> bool:
         """Tests whether a unit of work may be written in one transaction with others."""
         ...

@@ -75,8 +75,8 @@ class SqlStore(BaseStore):
 
     @property
     def claim_waits(self) -> bool:
-        """True where `now` may ask a server, or if `process` acquires the lock of this store."""
-        return not self._driver.one_writer or self._owner.own_waits
+        """True if `now` asks the server, or `process` acquires the lock of this store."""
+        return self._driver.now_waits or self._owner.own_waits
 
     def now(self) -> datetime:
         """Returns the store's time, aware and in UTC."""

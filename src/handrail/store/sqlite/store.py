@@ -108,6 +108,7 @@ class SqliteDriver:
         self._own = FileOwner(folder, store=file.url, in_use=self._owners, read_only=file.read_only)
         self.owner: StoreOwner = self._own
         self.now: Callable[[], datetime] = clock.now
+        self.now_waits: bool = False
         self._file = file
         self.busy: timedelta = file.busy
         self._process = current_pid()
