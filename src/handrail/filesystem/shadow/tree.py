@@ -297,22 +297,33 @@ _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 
 
 class DiskTree:
-    """The tree below the folder of a descriptor; its methods raise `FilesystemError` if the disk fails."""
+    """The tree below the folder of a descriptor; its methods raise `FilesystemError` if the disk fails.
+
+    The folder of the last path stays open: the paths of a snapshot come folder by folder.
+    """
 
     def __init__(self, root: int) -> None:
         self.root = root
+        self._open_path = ROOT
+        self._open_folder = root
+
+    def close(self) -> None:
+        """Closes the folder that is still open, but for the root."""
+        if self._open_folder != self.root:
+            os.close(self._open_folder)
+        self._open_path, self._open_folder = ROOT, self.root
 
     def read(self, item: UnreadFile, how: Callable[[BinaryIO, int], str]) -> str:
         """The result of `how` for a file's content, or a link's target, and its size; `UNREAD` if it has changed."""
         try:
-            with self._parent(item.path) as (parent, name):
-                # Checked before and after: the content belongs to the status of the scan only if it had this status all
-                # the time.
-                if not _is_unchanged(item, parent, name):
-                    return UNREAD
-                with _source(item, parent, name) as source:
-                    result = how(source, item.leaf.signature[0])
-                return result if _is_unchanged(item, parent, name) else UNREAD
+            parent, name = self._parent(item.path)
+            # Checked before and after: the content belongs to the status of the scan only if it had this status all
+            # the time.
+            if not _is_unchanged(item, parent, name):
+                return UNREAD
+            with _source(item, parent, name) as source:
+                result = how(source, item.leaf.signature[0])
+            return result if _is_unchanged(item, parent, name) else UNREAD
         except OSError as error:
             if error.errno in _CHANGED:
                 return UNREAD
@@ -351,17 +362,21 @@ class DiskTree:
             else:
                 change_mode(name, stat.S_IMODE(mode), at=parent)
 
-    @contextmanager
-    def _parent(self, path: str) -> Generator[tuple[int, str]]:
-        *folders, name = path.split("/")
-        with open_folder(self.root, folders) as fd:
-            yield fd, name
+    def _parent(self, path: str) -> tuple[int, str]:
+        folder, _, name = path.rpartition("/")
+        folder = folder or ROOT
+        if folder != self._open_path:
+            self.close()
+            if folder != ROOT:
+                with open_folder(self.root, folder.split("/")) as fd:
+                    self._open_folder = os.dup(fd)
+                self._open_path = folder
+        return self._open_folder, name
 
     @contextmanager
     def _changing(self, path: str) -> Generator[tuple[int, str]]:
-        after = "Restoring again continues"
-        with translate_os_errors(f"restore {path!r}", path, after=after), self._parent(path) as place:
-            yield place
+        with translate_os_errors(f"restore {path!r}", path, after="Restoring again continues"):
+            yield self._parent(path)
 
     @contextmanager
     def _replacing(self, path: str) -> Generator[tuple[int, str]]:
@@ -382,9 +397,11 @@ def disk_at(root: Path, scan: TreeScan) -> Generator[DiskTree]:
         raise RootMissingError(msg, path=ROOT) from error
     except OSError as error:
         raise cannot_snapshot("open", ROOT, error) from error
+    disk = DiskTree(fd)
     try:
-        yield DiskTree(fd)
+        yield disk
     finally:
+        disk.close()
         os.close(fd)
 
 
