@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -332,3 +334,15 @@ def test_states_of_lists_are_checked(store: Store) -> None:
         read_session_page(store, state="held")
     with pytest.raises(InvalidListError, match="running, lapsed"):
         read_effect_page(store, state="open")
+
+
+def test_row_that_cannot_be_read_takes_no_other_from_the_lists(tmp_path: Path, clock: FakeClock) -> None:
+    """The page says what is wrong with it."""
+    path = tmp_path / "desk.db"
+    with stores.open(f"sqlite:///{path}", clock=clock) as store:
+        create(store, clock, 3)
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("UPDATE handrail_sessions SET tags = x'3f' WHERE session_id = 's001'")
+        pages = [read_session_page(store), read_question_page(store)]
+    assert names(pages[0]) == ["s002", "s000"]
+    assert [("s001" in "".join(page.faults), len(page.faults)) for page in pages] == [(True, 1)] * 2

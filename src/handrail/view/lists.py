@@ -15,7 +15,7 @@ has fewer rows than it could, and the place of the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from operator import attrgetter
@@ -24,6 +24,7 @@ from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_
 from pydantic_core import from_json
 
 from handrail.errors import StoreCorruptError, UnknownTypeError
+from handrail.operations import skip_unreadable
 from handrail.operations.effects import EffectState, EffectView
 from handrail.operations.questions import StoredQuestion, agents_asking, questions_in, stored_questions
 from handrail.operations.sessions import agent_of_session
@@ -213,12 +214,15 @@ def read_question_page(store: Store, *, session: str = "", text: str = "", after
         rows = store.sessions(after=_read_place(after))
         groups = _fill(rows, lambda row: read(row) or None, lambda row: _write_place(row.created_at, row.session_id))
         page = ListPage([*chain.from_iterable(groups.rows)], groups.after, groups.reads)
+        faults += groups.faults
     questions = [question for question in page.rows if session or question.answer is None]
     lines = [QuestionLine(question, agents_asking(store, question)) for question in questions]
     fitting = [
         line for line in lines if _has_text(text, (line.question.tool, line.question.call_session, *line.agents))
     ]
-    return ListPage(sorted(fitting, key=lambda line: line.question.asked_at), page.after, page.reads, faults)
+    return ListPage(
+        sorted(fitting, key=lambda line: line.question.asked_at), page.after, page.reads, [*page.faults, *faults]
+    )
 
 
 def questions_about(store: Store, row: SessionRow) -> list[StoredQuestion]:
@@ -267,7 +271,7 @@ def read_effect_page(
 
     page = _fill(_effect_rows(store, state, after), read, write)
     # What a person has to settle comes before what runs.
-    return ListPage(sorted(page.rows, key=lambda view: _rank(view.state)), page.after, page.reads)
+    return replace(page, rows=sorted(page.rows, key=lambda view: _rank(view.state)))
 
 
 def _effect_rows(store: Store, state: str, after: str) -> Iterator[EffectRow]:
@@ -293,14 +297,14 @@ R = TypeVar("R")
 
 
 def _fill(rows: Iterable[R], read: Callable[[R], T | None], write: Callable[[R], str]) -> ListPage[T]:
-    lines, reads, last = list[T](), 0, None
-    for row in rows:
+    lines, reads, last, faults = list[T](), 0, None, list[str]()
+    for row in skip_unreadable(iter(rows), faults):
         if len(lines) == ROWS_OF_PAGE or reads == MOST_READ:
-            return ListPage(lines, "" if last is None else write(last), reads)
+            return ListPage(lines, "" if last is None else write(last), reads, faults)
         last, reads = row, reads + 1
         if (line := read(row)) is not None:
             lines.append(line)
-    return ListPage(lines, "", reads)
+    return ListPage(lines, "", reads, faults)
 
 
 def _write_place(at: datetime, name: str) -> str:
