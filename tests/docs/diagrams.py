@@ -6,6 +6,7 @@
 | `effect-states.svg` | the table of `handrail.runtime.ledger.effects` |
 | `layers.svg` | the contract of `lint-imports` in `pyproject.toml` |
 | `trace.svg` | the spans of an agent that is run; see `tests.docs.trace_picture` |
+| `terminal.svg` | the first output of `handrail undo` in its how-to page, which the tests type |
 """
 
 from __future__ import annotations
@@ -242,7 +243,32 @@ def trace() -> str:
     return drawing.svg()
 
 
-_DRAWINGS = (pipeline, effect_states, layers, trace)
+_INKS = (("$", "#ffffff"), ("  -", "#ff9f97"), ("  +", "#8be0a8"), ("  @", "#8ab8ff"), ("Undone", "#8be0a8"))
+"""How a line of a terminal begins, and its colour."""
+
+
+def terminal() -> str:
+    """The plan of an undo, and its end, as they stand in a terminal."""
+    page = (ROOT / "docs" / "how-to" / "undo.md").read_text(encoding="utf-8")
+    _, begin, rest = page.partition("$ handrail undo")
+    lines = (begin + rest.partition("```")[0]).splitlines()
+    height = 44 + len(lines) * 18
+    drawing = Drawing(760, height, "A payment and a note are undone in a terminal")
+    drawing.parts.append(f'<rect width="760" height="{height}" rx="8" fill="#1f2933"/>')
+    drawing.parts += [
+        f'<circle cx="{22 + 18 * number}" cy="17" r="5" fill="{fill}"/>'
+        for number, fill in enumerate(("#ff6b60", "#ffc24b", "#4fc26b"))
+    ]
+    for number, line in enumerate(lines):
+        ink = next((ink for start, ink in _INKS if line.startswith(start)), "#d9e2ec")
+        drawing.parts.append(
+            f'<text x="18" y="{48 + number * 18}" fill="{ink}" xml:space="preserve" font-family="monospace">'
+            f"{escape(line)}</text>"
+        )
+    return drawing.svg()
+
+
+_DRAWINGS = (terminal, pipeline, effect_states, layers, trace)
 DIAGRAMS: Mapping[str, Callable[[], str]] = {f"{draw.__name__.replace('_', '-')}.svg": draw for draw in _DRAWINGS}
 
 if __name__ == "__main__":

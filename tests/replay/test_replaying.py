@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from handrail import store as stores
 from handrail import undo
@@ -130,6 +131,13 @@ class World:
         return outcome
 
 
+@dataclass(frozen=True)
+class Login:
+    """Arguments with a secret."""
+
+    password: SecretStr
+
+
 def _approve(request: ApprovalRequest) -> Approval:
     text: str = request.params.text
     return Approval(approved=text != "no", reason="" if text != "no" else "too much")
@@ -202,6 +210,25 @@ async def test_answers_of_people_come_from_the_record(world: World) -> None:
     world.policies = ()
     (difference,) = (await world.replay()).differences
     assert (difference.kind, difference.call) == ("outcome", "r0/c0")
+
+
+async def test_secret_argument_is_a_difference(world: World) -> None:
+    """No record has it; what acts outside does not run with the mask."""
+
+    def pay(params: Login, *, context: ToolContext) -> ToolResult[Note]:
+        world.did.append(params.password.get_secret_value())
+        return ToolResult.ok(Note("paid"))
+
+    def door(session: Session) -> ToolExecutor:
+        return executor(
+            Tool[Login, Note](name="pay", description="Pays.", handler=pay, effect="external"), session=session
+        )
+
+    with Session.open(world.store, "s") as session:
+        door(session).execute(ToolCall("c0", "pay", {"password": "hunter2"}), reply="r0")
+    (difference,) = (await replay("s", door, store=world.store)).differences
+    assert (difference.kind, difference.call, world.did) == ("arguments", "r0/c0", ["hunter2"])
+    assert "hunter2" not in str(difference)
 
 
 async def test_fork_is_replayed_from_where_it_was_forked(world: World) -> None:

@@ -293,7 +293,10 @@ def test_keys_are_freed_by_the_next_undo_if_one_dies_before_it_ends(store: Store
     """The refund would be answered with the payment before it."""
     book = Book()
 
-    @tool(effect="external", undo=lambda params, result, before: book.abort())
+    def cancel(_params: object, _result: object, _before: object) -> None:
+        book.abort()
+
+    @tool(effect="external", undo=cancel)
     def reserve(room: str) -> str:
         """Reserve a room."""
         return room

@@ -304,7 +304,7 @@ class DiskTree:
 
     def __init__(self, root: int) -> None:
         self.root = root
-        self._open_path = ROOT
+        self._open_path: str = ROOT
         self._open_folder = root
 
     def close(self) -> None:
