@@ -63,8 +63,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_ATTEMPTS: Final = 5
-"""How often a run is begun that comes no further; then it has failed."""
+MOST_ATTEMPTS: Final = 10
+"""How often a run is begun that comes no further; then it has failed.
+
+A run that ends its worker and one that is in a worker that others kill look alike, so it is more than bad luck explains.
+"""
 
 LONGEST_PAUSE: Final = timedelta(minutes=5)
 """The longest time before a run is begun again that comes no further; the first is a second."""
