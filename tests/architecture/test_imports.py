@@ -39,6 +39,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.worker": frozenset({"opentelemetry", "pydantic_ai"}),
     "handrail.worker.procrastinate_queue": frozenset({"croniter", "procrastinate", "psycopg"}),
     "handrail.testing": frozenset({"pydantic_ai", "ruamel"}),
+    "handrail.testing.fixtures": frozenset({"pytest"}),
 }
 
 _LOAD = """

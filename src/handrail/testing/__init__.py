@@ -1,6 +1,6 @@
 """Test helpers for users of Handrail: fakes of its interfaces, scripts of calls, and crashes.
 
-`ScriptedModel` is imported lazily, because it needs extras that the other helpers do not.
+They are imported when they are first asked for: pytest loads the fixtures of this package wherever it is installed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.testing.crash import Completed, Crashed, crash_at, run_to_crash
-from handrail.testing.script import Call, Expect, Outcome, Reply, Script, play, play_async
-from handrail.testing.single_call import assert_replays, assert_undoes, run_tool, run_tool_async
 
 if TYPE_CHECKING:
+    from handrail.testing.crash import Completed, Crashed, crash_at, run_to_crash
+    from handrail.testing.script import Call, Expect, Outcome, Reply, Script, play, play_async
     from handrail.testing.scripted_model import ScriptedModel
+    from handrail.testing.single_call import assert_replays, assert_undoes, run_tool, run_tool_async
 else:
-    __getattr__ = lazy_exports(__name__, {"scripted_model": "ScriptedModel"})
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "crash": "Completed Crashed crash_at run_to_crash",
+            "script": "Call Expect Outcome Reply Script play play_async",
+            "scripted_model": "ScriptedModel",
+            "single_call": "assert_replays assert_undoes run_tool run_tool_async",
+        },
+    )
 
 __all__ = [
     "Call",
