@@ -141,11 +141,6 @@ def _named(cell: Cell, told: Told, before: Left, after: Left, *, asked_before: i
     return "asked, runs" if asked else "runs"
 
 
-def test_the_page_lists_every_point_with_what_is_true_there() -> None:
-    """In the order in which a call passes them."""
-    assert list(table("Crash points").items()) == [(point, (meaning,)) for point, meaning in POINTS.items()]
-
-
 def test_every_point_is_in_one_of_the_matrices_and_nothing_else_is() -> None:
     """What happens at a point is told for some tool."""
     applied = {point for _, point, *_ in rows(APPLY)}

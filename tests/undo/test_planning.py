@@ -284,6 +284,32 @@ def test_a_fork_does_not_undo_what_its_original_did(store: Store) -> None:
     assert desk.outcomes() == ["c2: restored", "c1: compensated"]
 
 
+def test_effect_of_an_origin_is_undone_there_alone(store: Store) -> None:
+    """A call of the fork was answered with it, by its key or by its slot; then what was undone is done anew there."""
+    book = Book()
+    desk = Desk(store, book.pays(), replace(book.pays(idempotency=KEYED), name="order"), book=book)
+    desk.ask("note", text="one")
+    fork = desk.session.fork(session_id="fork")
+    desk.ask("pay", order="A-1")
+    desk.ask("order", order="A-2")
+    executor = ToolExecutor([book.pays(), replace(book.pays(idempotency=KEYED), name="order")], session=fork)
+    calls = [ToolCall("c2", "pay", {"order": "A-1"}), ToolCall("c9", "order", {"order": "A-2"})]
+    answers = [executor.execute(call, reply="r") for call in calls]
+    assert [answer.replayed for answer in answers] == [True, True]
+    assert [step.outcome for step in undo.plan(fork, executors=executor).steps] == ["restored", "restored"]
+    for plan in (undo.plan(fork, executors=executor), desk.plan()):
+        assert len(book.paid) == 2
+        assert asyncio.run(undo.apply(plan)).complete
+    assert (book.calls, book.paid) == (2, [])
+    again = [ToolCall("c3", "order", {"order": "A-2"}), ToolCall("c4", "order", {"order": "A-2"})]
+    assert [executor.execute(call, reply="f").replayed for call in again] == [False, True]
+    fork.close()
+    with desk.session.fork(session_id="other", at=("r", "c1")) as other:
+        executor = ToolExecutor([book.pays()], session=other)
+        assert not executor.execute(calls[0], reply="r").replayed
+    assert len(book.paid) == 2
+
+
 def test_a_participant_that_keeps_nothing_makes_a_call_impossible(memory: Store, wording: Wording) -> None:
     """Unless its tool says how it is undone."""
 

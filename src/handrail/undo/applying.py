@@ -251,9 +251,9 @@ def _settle(report: UndoReport) -> UndoReport:
     report = replace(report, message=text)
     if not untold:
         return report
-    keys = {event.ref.storable: event.effect_key for event in events if event.effect_key is not None}
-    for call in untold.keys() & keys.keys():
-        _free_key(session, report.plan.executors[0].environment.find_ledger(), call, keys[call])
+    calls = {event.ref.storable: event for event in events if event.effect_key is not None}
+    for call in untold.keys() & calls.keys():
+        _free_key(session, report.plan.executors[0].environment.find_ledger(), calls[call])
     own: dict[tuple[Speaker, str], list[ConversationPart]] = {}
     for part in session[ConversationPart].all():
         own.setdefault((part.speaker, part.name), []).append(part)
@@ -269,15 +269,16 @@ def _settle(report: UndoReport) -> UndoReport:
     return report
 
 
-def _free_key(session: Session, ledger: EffectLedger, call: CallRef, key: str) -> None:
-    # So that the same request runs anew; not if another call has done the same since.
+def _free_key(session: Session, ledger: EffectLedger, event: ToolInvoked) -> None:
+    # So that the same request runs anew, also the same call in a fork; not if another call has done the same since. A
+    # call that has failed and was settled later has its success in its slot alone.
     for partition in (session.session_id, ""):
-        row = ledger.row(key, partition=partition)
-        if row is None or row.is_slot or row.status != "done" or row.owner.session_id != session.session_id:
+        row = ledger.row(str(event.effect_key), partition=partition)
+        if row is None or row.status != "done" or row.owner.session_id != session.session_id:
             continue
         owner = row.owner.call.storable
-        record: Any = None if owner == call else session.calls.find(owner)
-        if record is None or not record.summary[1]:
+        record: Any = None if owner == event.ref.storable else session.calls.find(owner)
+        if (event.success or not row.is_slot) and (record is None or not record.summary[1]):
             change_effect(ledger.store, row, None)
 
 

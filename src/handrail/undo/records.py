@@ -13,6 +13,7 @@ An effect belongs to one call, which alone is compensated:
 | nothing, and the ledger has a claim | unknown: it has to be settled first |
 
 A fork has the records of its original. Its calls, and their effects, are those of the original: they are not undone.
+So is the effect that a call of the fork was answered with from there, which the ledger has for no call of the fork.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from handrail.prompt import ToolResult
 from handrail.runtime.calls import ToolInvoked
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.loading import decode_items
+from handrail.session.persistence.loading import decode_items, origin_ids
 from handrail.session.persistence.protocol import (
     EntryIndex,
     ItemRange,
@@ -138,8 +139,9 @@ def read_history(
     history = _read_entries(store, row, kinds)
     claims = {claim.call.storable: claim for claim in store.open_claims(row.session_id)}
     owners: dict[str, CallRef] = {}
+    is_fork = bool(origin_ids(store, row))
     for call in list(history.calls.values()):
-        _find_owner(call, owners, row.session_id, ledger)
+        _find_owner(call, owners, row.session_id, ledger, is_fork=is_fork)
     for ref, claim in claims.items():
         call = history.calls.setdefault(ref, CallHistory(ref, claim.tool, row.head + 1))
         call.claim = claim
@@ -195,7 +197,9 @@ def _add_record(history: SessionHistory, ref: CallRef, event: ToolInvoked, numbe
     return call
 
 
-def _find_owner(call: CallHistory, owners: dict[str, CallRef], session_id: str, ledger: EffectLedger) -> None:
+def _find_owner(
+    call: CallHistory, owners: dict[str, CallRef], session_id: str, ledger: EffectLedger, *, is_fork: bool
+) -> None:
     event = call.event
     if event is None or (key := event.effect_key) is None:
         return
@@ -204,7 +208,7 @@ def _find_owner(call: CallHistory, owners: dict[str, CallRef], session_id: str, 
         return
     rows = (ledger.row(key, partition=partition) for partition in (session_id, ""))
     row = call.row = next((row for row in rows if row is not None), None)
-    is_of_session = key.startswith(_OF_SESSION) or (row is not None and row.owner.session_id == session_id)
+    is_of_session = key.startswith(_OF_SESSION) and not is_fork if row is None else row.owner.session_id == session_id
     if event.success:
         call.effect = "this" if is_of_session and key not in owners else "other"
         owners.setdefault(key, call.ref)

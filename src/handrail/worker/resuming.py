@@ -66,7 +66,7 @@ T = TypeVar("T")
 MOST_ATTEMPTS: Final = 10
 """How often a run is begun that comes no further; then it has failed.
 
-A run that ends its worker and one that is in a worker that others kill look alike, so it is more than bad luck explains.
+A run that ends its worker looks like one whose worker others kill, so it is more than bad luck explains.
 """
 
 LONGEST_PAUSE: Final = timedelta(minutes=5)

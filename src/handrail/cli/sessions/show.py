@@ -252,8 +252,8 @@ def fork_session(  # noqa: PLR0913 - the options of the command
 ) -> None:
     """Make a session that shares the history of another one up to a call.
 
-    The fork refers to the entries of the other session, its origin, and has the same tags. It repeats no effect of its
-    origin: an equal call, or one with an equal key, is answered with the result that the origin has.
+    The fork refers to the entries of the other session, its origin, and has the same tags. What its
+    origin has done is not repeated if the call is the same, in a reply of the same name, or has an equal key.
 
     Example: `handrail sessions fork night-desk --at call-2 --as what-if`
 
@@ -262,7 +262,7 @@ def fork_session(  # noqa: PLR0913 - the options of the command
         at: The last call that the fork shares, as REPLY/CALL; `sessions show --format json` has both. Else all.
         as_: The id of the fork; else a random one.
         new_keys: Let calls of the fork repeat what its origin has done, as in a test.
-        root: The folder that the session works on; else the current one.
+        root: The folder that the session works on, with its journal beside it; else the current one.
         files: Copy that folder to this new one, as it was at the call. Without it, both work on the same files.
         options: The store and the output format.
     """
