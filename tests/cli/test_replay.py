@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from runpy import run_path
 from xml.etree import ElementTree as ET
 
+import psycopg
 import pytest
 
+from handrail import store as stores
+from handrail.runtime import ToolCall
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import Command, Run
+from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
 
 AGENT = "---\nname: desk\ntools: [pay, note]\ntoolsets: [files]\n---\nYou pay.\n"
@@ -29,7 +34,8 @@ def pay(order: str) -> str:
 @tool
 def note(text: str) -> str:
     "Takes a note."
-    return f"noted{':' if Path('colon').exists() else ''} {text}"
+    colon = Path("colon")
+    return f"noted{colon.read_text() if colon.exists() else ''} {text}"
 
 TOOLS = [pay, note]
 
@@ -61,7 +67,7 @@ def test_run_of_an_agent_replays_equal(desk: Path, handrail: Command, wording: W
 
 def test_difference_is_shown_and_written(desk: Path, handrail: Command) -> None:
     """Exit code 1; JUnit has a case for each call, and the page both sessions."""
-    (desk / "colon").touch()
+    (desk / "colon").write_text(":", encoding="utf-8")
     done = handrail("replay", "monday", *STORE, "--junit", "cases.xml", "--html", "both.html")
     assert done.code == 1
     assert all(text in done.out for text in ("c3 note: result", '-"noted it"', '+"noted: it"', "3 of 3 calls"))
@@ -92,8 +98,8 @@ def test_recording_is_replayed_without_its_store(desk: Path, handrail: Command) 
     assert handrail("replay", "monday.json").code == 0
     assert handrail("replay", "monday.json", "--against", "desk.agent").code == 0
     done = handrail("replay", "monday.json", "--against", "tools:desk")
-    assert (done.code, "c1 pay: request" in done.out) == (1, True)
-    (desk / "colon").touch()
+    assert (done.code, "c2 write_file: arguments" in done.out) == (1, True)
+    (desk / "colon").write_text(":", encoding="utf-8")
     assert handrail("replay", "monday.json").code == 1
 
 
@@ -119,3 +125,41 @@ def test_fork_of_a_folder(desk: Path, handrail: Command) -> None:
 def test_what_cannot_be_replayed_is_refused(desk: Path, handrail: Command, words: tuple[str, ...], code: int) -> None:
     """Exit code 1 for what is not there, 2 for what is named wrongly."""
     assert handrail("replay", *words, *STORE).code == code
+
+
+ROWS = """\
+from handrail import ToolExecutor, tool
+from handrail.prompt import ToolContext
+
+@tool
+def write(text: str, context: ToolContext) -> str:
+    "Writes a row."
+    context.connection.execute("INSERT INTO texts VALUES (%s)", (text,))
+    return text
+
+def desk(session):
+    return ToolExecutor([write], session=session)
+"""
+
+
+def test_rows_of_postgresql_are_written_to_a_copy(folder: Path, handrail: Command) -> None:
+    """The command only reads the store."""
+    write(folder, rows__py=ROWS)
+    with fresh_url() as url:
+        with psycopg.connect(url, autocommit=True) as rows:
+            rows.execute("CREATE TABLE texts (text text)")
+        with stores.open(url) as store, store.session("s") as session:
+            made = run_path(str(folder / "rows.py"))["desk"](session)
+            made.execute(ToolCall("c", "write", {"text": "a"}), reply="r")
+        done = handrail("replay", "s", "--against", "rows:desk", "--store", url)
+        assert (done.code, done.out) == (0, "1 of 1 call compared: equal.\n"), done.err
+        with psycopg.connect(url) as rows:
+            assert rows.execute("SELECT text FROM texts").fetchall() == [("a",)]
+
+
+def test_junit_has_what_xml_cannot_have_replaced(desk: Path, handrail: Command) -> None:
+    """A difference may quote whatever a tool returns."""
+    (desk / "colon").write_text("\x00\x1b\ufffe", encoding="utf-8")
+    assert handrail("replay", "monday", *STORE, "--junit", "cases.xml").code == 1
+    suite = ET.fromstring((desk / "cases.xml").read_text(encoding="utf-8"))  # noqa: S314 - our own
+    assert [case.get("name", "").rpartition(" ")[2] for case in suite if len(case)] == ["note"]

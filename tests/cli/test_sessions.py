@@ -137,7 +137,7 @@ def test_fork_shares_the_past_up_to_a_call(
 
 
 UNCLEAR = [
-    *((("--at", at), 1) for at in ("call_9", "resp_9/call_1", "%ff", f"{ODD[-1]}z")),
+    *((("--at", at), 1) for at in ("call_9", "call_1", "call_7", "resp_9/call_1", "%ff", f"{ODD[-1]}z")),
     *((("--as", FORK), 1), (("--as", " "), 2)),
 ]
 
@@ -147,7 +147,8 @@ def test_fork_that_is_not_clear_is_refused(
     handrail: Command, store: Store, words: tuple[str, ...], code: int, wording: Wording
 ) -> None:
     """Nothing is written, and nothing overwritten."""
-    record(store, 3, *CALLS, *(call.storable for call in ODD))
+    twice = [CallRef("resp_1", "call_7"), *(CallRef(reply, "call_7") for reply in ("resp_2", "a/b"))]
+    record(store, 3, *CALLS, *(call.storable for call in ODD), *twice)
     before = list(store.sessions())
     ran = handrail("sessions", "fork", SESSION, *words)
     assert (ran.code, ran.out, ran.err) == (code, "", wording)

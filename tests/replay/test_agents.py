@@ -14,11 +14,13 @@ from pydantic_ai.settings import ModelSettings
 from handrail import store as stores
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.run_task import RunTask
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import Answer, GatedCall
+from handrail.prompt import ToolContext, ToolResult
 from handrail.replay import Recording, Replay, replay
 from handrail.session import Session
 from handrail.session.conversation import ConversationPart
-from tests.kit import prompt, tool
+from tests.kit import Kept, Note, executor, prompt, tool
 from tests.undo.dry_run.desks import desk_in
 from tests.undo.dry_run.test_agents import REPLIES, Shop, in_project
 from tests.undo.dry_run.test_pydantic_ai import Clerk
@@ -129,6 +131,23 @@ async def test_agent_of_pydantic_ai_is_replayed_whole() -> None:
         ):
             (difference,) = (await replay("s", other, store=store)).differences
             assert (difference.kind, difference.call.rpartition("/")[2]) == ("request", "c0")
+
+
+async def test_calls_of_pydantic_ai_are_replayed_by_an_executor() -> None:
+    """It sends no request, so none is compared."""
+
+    def note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept(params.text))
+        return ToolResult.ok(params)
+
+    def make(session: Session) -> ToolExecutor:
+        return executor(tool("pay", effect="external"), tool("note", note), session=session)
+
+    with stores.open("memory:") as store:
+        with store.session("s") as session:
+            await Clerk()(RunTask(session, "Pay A."))
+        outcome = await replay("s", make, store=store)
+        assert (outcome.compared, [one.kind for one in outcome.differences]) == (2, [])
 
 
 async def test_evaluation_of_a_prompt_is_replayed_whole() -> None:

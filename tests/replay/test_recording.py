@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,18 @@ def test_other_file_is_refused(tmp_path: Path, text: str, wording: Wording) -> N
     """Whatever it has."""
     path = tmp_path / "other.json"
     path.write_text(text, encoding="utf-8")
+    with pytest.raises(SessionError) as refused:
+        Recording.load(path)
+    assert str(refused.value).replace(str(path), "FILE") == wording
+
+
+def test_recording_that_was_cut_is_refused(tmp_path: Path, wording: Wording) -> None:
+    """It would be equal to everything."""
+    path = tmp_path / "s.json"
+    with stores.open("memory:") as store:
+        fill(store)
+        recording = Recording.of(store, "s")
+    replace(recording, entries=recording.entries[:3]).save(path)
     with pytest.raises(SessionError) as refused:
         Recording.load(path)
     assert str(refused.value).replace(str(path), "FILE") == wording

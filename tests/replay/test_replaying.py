@@ -258,7 +258,13 @@ def _nested(params: Note, *, context: ToolContext) -> ToolResult[Note]:
 CHANGES: dict[str, tuple[Callable[[World], object], str, str]] = {
     "a description": (lambda world: world.options.update(look={"description": "Looks."}), "r0/c0", "request"),
     "more state": (lambda world: world.handlers.update(keep=_nested), "r0/c2", "state"),
-    "what acts reads": (lambda world: world.options.update(send={"effect": "state"}), "r1/c0", "result"),
+    "what acts reads": (lambda world: world.options.update(send={"effect": "read"}), "r1/c0", "outcome"),
+    "what acts writes": (lambda world: world.options.update(send={"effect": "state"}), "r1/c0", "outcome"),
+    "what has a key writes": (
+        lambda world: world.options.update(pay={"effect": "state", "idempotency": None}),
+        "r1/c1",
+        "outcome",
+    ),
     "no key": (lambda world: world.options.update(pay={"idempotency": None, "effect": "external"}), "r1/c2", "outcome"),
     "another session id": (
         lambda world: world.handlers.update(look=_name_session),
@@ -274,8 +280,6 @@ async def test_replay_ends_with_its_first_difference(world: World, name: str) ->
     change, call, kind = CHANGES[name]
     world.record(*WEEK)
     change(world)
-    if name == "what acts reads":
-        world.handlers["send"] = echo
     (difference,) = (await world.replay()).differences
     assert (difference.call, difference.kind) == (call, kind)
     assert difference.diff

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any
-from xml.etree.ElementTree import Element, ElementTree, SubElement
+from typing import Annotated, Any, Final
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from cyclopts import CycloptsError, Parameter
 
@@ -26,6 +27,8 @@ from handrail.session.persistence.loading import known_items
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.waiting import run_on_new_loop
+
+_NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @Parameter(name="*")
@@ -131,7 +134,7 @@ def _write_cases(outcome: Replay, path: Path) -> None:
         SubElement(case, "failure", message=one.kind).text = str(one)
     counts = {"tests": len(suite), "failures": len(outcome.differences)}
     suite.attrib |= {name: str(number) for name, number in counts.items()}
-    ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    path.write_text(_NOT_XML.sub("\ufffd", tostring(suite, encoding="unicode")), encoding="utf-8")
 
 
 def _write_page(path: Path, store: Store, original: SessionRow, again: SessionRow) -> None:

@@ -3,19 +3,20 @@
 | | comes from |
 |---|---|
 | a reply of a model | the record; the model is not asked |
-| a result of a tool that may act outside | the record of the same call; its handler never runs |
+| a result of a tool that may act outside, or did then | the record of the same call; its handler never runs |
 | an answer to a question of a policy | the record of the call |
 | the time that a call asks its context for | the record of the call |
 | a folder | a copy, as of the beginning |
 | anything else | today's code |
 
-A call that may act outside, and whose handler has not run in the record, is a difference.
+A call that may act outside, and whose handler has not run in the record, is a difference. So is one of a tool that
+acted outside in the record, and does not now.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +34,7 @@ from handrail.session.conversation import RECORDED_REPLY
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.store.protocol import change_effect
-from handrail.undo.guards import CallGuard, bound_resources
+from handrail.undo.guards import CopyGuard
 
 CopyRoot: TypeAlias = Callable[[Path, int], Workplace]
 """Copies a folder, as it was at the beginning, to the place of a number."""
@@ -65,7 +66,7 @@ class ComparedSession:
         return math.inf if original is None else original.entry.number
 
 
-class ReplayGuard(CallGuard):
+class ReplayGuard(CopyGuard):
     """The guard of a replay; see this module.
 
     Attributes:
@@ -74,9 +75,17 @@ class ReplayGuard(CallGuard):
     """
 
     name = "replay"
+    kind = "a replay"
 
-    def __init__(
-        self, store: Store, original: Journal, replay: SessionRow, copy: CopyRoot, *, reports_all: bool
+    def __init__(  # noqa: PLR0913 - what is compared, and how
+        self,
+        store: Store,
+        original: Journal,
+        replay: SessionRow,
+        copy: CopyRoot,
+        *,
+        acting: Collection[str],
+        reports_all: bool,
     ) -> None:
         super().__init__(replay.session_id)
         self.differences: list[Difference] = []
@@ -85,7 +94,7 @@ class ReplayGuard(CallGuard):
         self._store = store
         self._copy = copy
         self._reports_all = reports_all
-        self._places: dict[Path, Workplace] = {}
+        self._acting = acting
         self._in_doubt: set[str] = set()
         self._ids: set[str] = {replay.session_id}
         self._acts: set[tuple[str, CallRef]] = set()
@@ -95,8 +104,8 @@ class ReplayGuard(CallGuard):
     # ---------------------------------------------------------------------------------------------- what is outside
 
     def stand_in(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
-        """The tool with its record for a handler, if it may act outside."""
-        if not tool.may_act:
+        """The tool with its record for a handler, if it may act outside, or did in the record."""
+        if not (tool.may_act or tool.name in self._acting):
             return tool
 
         def answer(_params: object, /, *, context: ToolContext) -> ToolResult[Any]:
@@ -107,16 +116,21 @@ class ReplayGuard(CallGuard):
     def _answer(self, tool: Tool[Any, Any], context: ToolContext) -> ToolResult[Any]:
         pair, ref = self.pair(context.session.session_id), context.call.storable
         call = pair.original.calls.get(ref)
-        # A key, or of a tool without one its calls, in doubt in the record: what its repeats read comes from there.
-        key = "" if call is None else str(call.record.get("effect_key"))
-        doubts = {key, tool.name} & self._in_doubt
-        if call is None or not (doubts or call.record.get("handler_seconds") is not None):
+        record = {} if call is None else call.record
+        doubt = _doubt(record.get("effect_key"), tool.name)
+        # What a repeat of an effect in doubt reads comes from the record, unless it would act today.
+        acts_again = tool.on_orphan == "retry" or (
+            tool.idempotency is None and tool.external is not None and tool.external.repeat_unknown == "allow"
+        )
+        is_repeat = doubt in self._in_doubt and not acts_again
+        if call is None or (tool.may_act and not is_repeat and record.get("handler_seconds") is None):
             self._acts.add((pair.original.session_id, ref))
-            return ToolResult.error(f"{tool.name} would act outside, which the recorded run did not; it was not run")
-        if call.record["success"]:
+            return ToolResult.error(f"{tool.name} was not run: the recorded run has not acted outside by this call")
+        if record["success"]:
             return declared_result(tool, pair.original.event(call))
-        self._in_doubt.add(tool.name if tool.idempotency is None else key)
-        return ToolResult.error(str(call.record["message"]))
+        if not record["final"]:
+            self._in_doubt.add(doubt)
+        return ToolResult.error(str(record["message"]))
 
     async def reply(self, session: Session, request: Mapping[str, Any], ask: AskModel) -> Any:  # noqa: ANN401, ARG002 - the protocol's
         """The next recorded reply of the session, once the calls before it have been compared."""
@@ -160,14 +174,14 @@ class ReplayGuard(CallGuard):
 
     def workplace(self, folder: Path) -> Workplace:
         """The copy of a folder, as it was at the beginning."""
-        copies = [place for place in self._places.values() if place.folder == folder]
-        if not copies and folder not in self._places:
-            self._places[folder] = self._copy(folder, len(self._places))
-        return copies[0] if copies else self._places[folder]
+        copies = [place for place in self.places.values() if place.folder == folder]
+        if not copies and folder not in self.places:
+            self.places[folder] = self._copy(folder, len(self.places))
+        return copies[0] if copies else self.places[folder]
 
     def _clean(self, text: str) -> str:
         text = text.replace(self.root, self.sessions[self.root].original.session_id)
-        for folder, place in self._places.items():
+        for folder, place in self.places.items():
             text = text.replace(str(place.folder), str(folder))
         return text
 
@@ -176,11 +190,18 @@ class ReplayGuard(CallGuard):
         return connection
 
     def _free_keys(self, original: Journal) -> None:
-        # Keys that all sessions share are claimed anew, as by the recorded run.
-        for key in {str(call.record.get("effect_key")) for call in original.calls.values()}:
-            row = self._store.get("", key)
-            if row is not None and f"{row.owner.session_id}/".startswith(f"{original.session_id}/"):
-                change_effect(self._store, row, None)
+        # Keys that all sessions share are claimed anew, as by the recorded run. What a killed process has left in doubt
+        # is refused again, though no call of the replay has begun it.
+        name = original.session_id
+        shared = (self._store.get("", str(call.record.get("effect_key"))) for call in original.calls.values())
+        own = {row for row in shared if row is not None and f"{row.owner.session_id}/".startswith(f"{name}/")}
+        for row in (*own, *(row for row in self._store.effects_below(name) if row.partition == name)):
+            owner = original.calls.get(row.owner.call.storable)
+            is_refused = owner is not None and owner.record.get("refused_at") == "claim"
+            if is_refused or row.status in {"unknown", "running"}:
+                self._in_doubt.add(_doubt(row.key, row.tool))
+        for row in own:
+            change_effect(self._store, row, None)
 
     # ------------------------------------------------------------------------------------------------ what is compared
 
@@ -188,12 +209,7 @@ class ReplayGuard(CallGuard):
         """Stops a replay that has ended; refuses a call that would change a real folder."""
         self.raise_end()
         self._ids.add(context.session.session_id)
-        for resource in bound_resources(context):
-            root: object = getattr(resource, "root", None)
-            if isinstance(root, Path) and all(root != place.folder for place in self._places.values()):
-                raise PlanRefusedError(
-                    f"a replay would change {root}: open the folder by task.filesystem(...), or by RunOptions(root=...)"
-                )
+        self.hold(context)
         return PolicyDecision.allow()
 
     def pair(self, session_id: str) -> ComparedSession:
@@ -239,7 +255,7 @@ class ReplayGuard(CallGuard):
         decision = self.sessions[self.root].original.approvals.get((session_id, call.ref)) or {"by": "rule"}
         original.asked = original.record.get("decisions") is not None or decision["by"] != "rule"
         call.asked = (session_id, call.ref) in self._asked
-        call.acts = (session_id, call.ref) in self._acts
+        original.acts = original.acts and (session_id, call.ref) not in self._acts
         if (kind := first_difference(original, call)) is not None:
             self._add(kind, pair, original, original.side(kind), call.side(kind))
 
@@ -263,3 +279,8 @@ class ReplayGuard(CallGuard):
         """Raises `ReplayEndedError` once there is a difference, unless all are reported."""
         if self.differences and not self._reports_all:
             raise ReplayEndedError("the replay has ended with its first difference")
+
+
+def _doubt(key: str | None, tool: str) -> str:
+    # What is in doubt: an effect by its key, or by its tool if the key is that of one call.
+    return tool if key is None or key.startswith("call:") else key

@@ -85,7 +85,7 @@ class JournalCall:
         slices: its changes of STATE slices: the type, how many items were removed, and those that came.
         answer: what the conversation says of it to the model; `None` if it does not.
         asked: whether an approver was asked about it.
-        acts: whether it would act outside, and the recorded one has not.
+        acts: whether its tool acts outside; of a recorded call that has not run its handler, whether that is so today.
     """
 
     ref: CallRef
@@ -94,7 +94,10 @@ class JournalCall:
     slices: list[Any] = field(default_factory=list[Any])
     answer: str | None = None
     asked: bool = False
-    acts: bool = False
+    acts: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.acts = bool(self.record.get("may_act"))
 
     @property
     def tool(self) -> str:
@@ -133,12 +136,14 @@ class JournalReply(NamedTuple):
         message: the reply, as JSON.
         request: digests of the parts of the request, by their names.
         messages: what was sent since the reply before, without what differs from run to run.
+        is_own_loop: whether a program's own loop has sent the request, and not PydanticAI.
     """
 
     name: str | None
     message: Any
     request: Mapping[str, str]
     messages: Sequence[Any]
+    is_own_loop: bool
 
     def changes(self, replayed: JournalReply) -> dict[str, tuple[Any, Any]]:
         """What another request has otherwise: by the names of parts, the digests, or the messages."""
@@ -239,7 +244,8 @@ class Journal:
         metadata: dict[str, Any] = {} if part["speaker"] == "loop" else message.get("metadata") or {}
         name: str | None = part["reply"] if part["speaker"] == "loop" else metadata.get(REPLY_KEY)
         if name is None or name not in talk.names:  # parts that restart a conversation have earlier replies again
-            self.replies.append(JournalReply(name, message, talk.request, talk.messages))
+            own_loop = part["speaker"] == "loop"
+            self.replies.append(JournalReply(name, message, talk.request, talk.messages, own_loop))
         talk.names.add(name)
         talk.messages, talk.takes_input = [], not (part["calls"] or part["unchecked"])
 

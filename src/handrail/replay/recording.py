@@ -120,6 +120,13 @@ class Recording:
             raise SessionError(f"{os.fspath(path)} is not a recording: {error.errors()[0]['msg']}") from error
         if recording.format != RECORDING_FORMAT:
             raise SessionError(f"{os.fspath(path)} has the format {recording.format!r}, and not {RECORDING_FORMAT!r}")
+        for row in recording.rows:
+            numbers = [entry.number for name, entry in recording.entries if name == row.session_id]
+            if numbers != [*range(row.origin_head + 1, row.head + 1)]:
+                raise SessionError(
+                    f"{os.fspath(path)} has {len(numbers)} of the {row.head - row.origin_head} entries of session "
+                    f"{row.session_id!r}: it was cut or changed. Write it anew by handrail sessions export"
+                )
         return recording
 
     def restore(self) -> MemoryStore:

@@ -131,9 +131,11 @@ async def replay(
         is_run = not callable(against) or is_async(against)
         begin = partial(_begin_again, copy, session_id, is_run=is_run)
         whole, row, original = await ASYNC.in_thread(begin)
+        acting = await ASYNC.in_thread(partial(_find_acting, source, session_id))
         folders = _Folders(source, whole, row.head, folder, recording)
         async with await Session.open_async(copy, row.session_id) as replayed:
-            guard = ReplayGuard(copy, original, row, folders.copy, reports_all=all)
+            guard = ReplayGuard(copy, original, row, folders.copy, acting=acting, reports_all=all)
+            stack.callback(guard.restore)
             replayed.attached[RUN_GUARD] = guard
             repeat: Any = _repeat_run if is_run else _repeat_calls
             await ASYNC.write_to(copy, partial(guard.finish, await _ended_by(repeat(against, replayed, guard))))
@@ -160,6 +162,13 @@ def _begin_again(store: Store, session_id: str, *, is_run: bool) -> tuple[Sessio
     if original.has_undo:
         raise SessionError(f"calls of session {session_id!r} have been undone, which a replay does not repeat")
     return row, again, original
+
+
+def _find_acting(store: Store, session_id: str) -> set[str]:
+    """The tools that have acted outside in the recorded session, its origins, or a session below it."""
+    names = [row.session_id for row in store.sessions() if f"{row.session_id}/".startswith(f"{session_id}/")]
+    journals = [Journal(store, name, 0) for name in names]
+    return {call.tool for journal in journals for call in journal.read() if call.acts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +204,11 @@ async def _repeat_calls(against: ExecutorMaker, session: Session, guard: ReplayG
     pair = guard.pair(session.session_id)
     requests = {reply.name: reply for reply in pair.original.replies}
     calls = [call for call in pair.original.calls.values() if call.ref.parent is None]
+    if not calls:
+        raise SessionError(f"session {pair.original.session_id!r} has no calls, so an executor has nothing to compare")
     with against(session) as executor:
         for (name, _), group in groupby(calls, key=lambda call: (call.ref.reply, call.ref.reply or call.ref)):
-            if (request := requests.get(name)) is not None and request.request:
+            if (request := requests.get(name)) is not None and request.is_own_loop and request.request:
                 guard.compare_request(pair, request, request._replace(request=executor.request_digests()))
                 guard.raise_end()
             read = partial(_read_calls, pair.original, tuple(group))

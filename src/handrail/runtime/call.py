@@ -423,6 +423,7 @@ class CallState:
             self.decisions,
             self.undo,
             tuple(self.times or ()) or None,
+            (self.tool is not None and self.tool.may_act) or None,
         )
 
     def fail_in_handler(self, result: ToolResult[Any]) -> ToolResult[Any]:

@@ -222,6 +222,7 @@ _COLUMNS = (
     _Column("decisions", "decisions", read=tuple),
     _Column("undo", "undo", read=tuple),
     _Column("times", "times", _times_json, _load_times),
+    _Column("may_act", "may_act"),
 )
 _IN_EACH = ("id", "name", "message", "success", "session_id", "at", "final")
 _VALUES = attrgetter(*(column.path for column in _COLUMNS))
@@ -297,6 +298,7 @@ class ToolInvoked:
         undo: the ids under which participants keep what an undo of the call needs, and `-` and a name for each that
             keeps nothing; `None` if no participant but the session has changed, and in a session that is not stored.
         times: what the clock of its context has said, in order; `None` if it was not asked, and as for `undo`.
+        may_act: true if its tool may change the world outside of the program; `None` otherwise.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -323,6 +325,7 @@ class ToolInvoked:
     decisions: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
     undo: tuple[str, ...] | None = field(default=None, compare=False, repr=False)
     times: tuple[datetime, ...] | None = field(default=None, compare=False, repr=False)
+    may_act: bool | None = field(default=None, compare=False, repr=False)
 
     @property
     def ref(self) -> CallRef:

@@ -115,6 +115,7 @@ class Environment(RunScope):
         if (guard := find_guard(unbound)) is not None:
             shared |= {"guard": guard, "approver": guard.approve, "watch": partial(guard.watch, unbound)}
             shared["times"] = partial(guard.times, unbound.session_id)
+            shared["find_ledger"] = partial(guard.ledger, unbound, shared["find_ledger"])
         # Also beside the tools of closed sections, which may be opened later.
         placed, offered = prompt.template.placed_tools(), rendering.seen_by().tools
         names = {tool.name for tool in (*(tool for tool, _ in placed), *offered)}

@@ -17,6 +17,7 @@ from handrail.session.calls import CallRef
 
 if TYPE_CHECKING:
     from handrail.prompt import Approval, ApprovalRequest
+    from handrail.runtime.ledger.ledger import EffectLedger
     from handrail.session import DatabaseConnection
 
 AskModel: TypeAlias = Callable[[], Awaitable[Any]]
@@ -54,6 +55,10 @@ class RunGuard(ToolPolicy, Protocol):
 
     def times(self, session_id: str, call: CallRef) -> Sequence[datetime]:
         """The times that the clock of a call says, in order; after these, the present ones."""
+        ...
+
+    def ledger(self, session: Session, find: Callable[[], EffectLedger]) -> EffectLedger:
+        """The ledger of the calls of a session; `find` finds that of the program."""
         ...
 
     def workplace(self, folder: Path) -> Workplace:

@@ -30,13 +30,15 @@ from handrail.resources.binding import is_snapshotable
 from handrail.runtime import ToolInvoked
 from handrail.runtime.environment import Environment
 from handrail.runtime.guard import AskModel, Workplace
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import codec, digest, dump
 from handrail.session import DatabaseConnection, Session
 from handrail.session.calls import CallRef
 from handrail.session.conversation import digest_request
 from handrail.session.persistence.protocol import FetchedRows
 from handrail.store.rehearsal import check_size
-from handrail.transaction import Snapshotable
+from handrail.transaction import Snapshotable, current
+from handrail.transaction.transaction import Enlisted
 from handrail.undo.plan_file import (
     DryRunPlan,
     PlannedCall,
@@ -137,6 +139,10 @@ class CallGuard:
         """Leaves the time as it is."""
         return ()
 
+    def ledger(self, session: Session, find: Callable[[], EffectLedger]) -> EffectLedger:  # noqa: ARG002 - the protocol's
+        """The ledger of the program."""
+        return find()
+
     def read(self, call: RunningCall, rows: str) -> None:
         """Sees rows that a call has read, by their digest."""
 
@@ -165,7 +171,62 @@ class _WatchedConnection:
         return FetchedRows(rows, fetched.rowcount)
 
 
-class RehearsalGuard(CallGuard):
+class CopyGuard(CallGuard):
+    """The part of a guard of a run on copies that refuses, or restores, what is not a copy.
+
+    Attributes:
+        kind: what the run is, for messages.
+        places: the copies of folders.
+    """
+
+    kind = "a dry run"
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.places: dict[Path, Workplace] = {}
+        self._held: dict[int, tuple[Snapshotable[Any], Any]] = {}
+
+    def ledger(self, session: Session, find: Callable[[], EffectLedger]) -> EffectLedger:
+        """The ledger of the program, which has to be in the copy of the store; raises `PlanRefusedError`."""
+        ledger = find()
+        if ledger.units is not session.store:
+            raise PlanRefusedError(
+                f"{self.kind} would write to the ledger of the program, which is not in the store of its session: "
+                "leave effect_ledger= out, or make it of that store by EffectLedger(session.store)"
+            )
+        return ledger
+
+    def hold(self, context: ToolContext) -> None:
+        """Has the resources of a call restored at the end; raises `PlanRefusedError` for a folder itself."""
+        for resource in bound_resources(context):
+            root: object = getattr(resource, "root", None)
+            if not isinstance(root, Path):
+                if is_snapshotable(resource) and id(resource) not in self._held:
+                    self._held[id(resource)] = resource, resource.snapshot()
+            elif not any(root.is_relative_to(place.folder) for place in self.places.values()):
+                raise PlanRefusedError(
+                    f"{self.kind} would change {root}: open the folder by task.filesystem(...), or by "
+                    "RunOptions(root=...); a function of a session by RunTask(session, None).filesystem(...)"
+                )
+
+    def restore(self) -> None:
+        """Restores the resources of the program, the newest first."""
+        while self._held:
+            resource, snapshot = self._held.popitem()[1]
+            resource.restore(snapshot)
+
+    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ARG002 - the protocol's
+        """Rolls back a call that would commit to another database; raises `PlanRefusedError`."""
+        call = current()
+        for part in () if call is None else call.enlisted:
+            if isinstance(part, Enlisted):
+                raise PlanRefusedError(
+                    f"{self.kind} would commit {type(part.wraps).__name__}, which {tool.name} enlists: nothing copies "
+                    "what another database has. Write by context.connection, or in the handler of an external tool"
+                )
+
+
+class RehearsalGuard(CopyGuard):
     """The guard of a dry run: it copies and records.
 
     Attributes:
@@ -181,9 +242,7 @@ class RehearsalGuard(CallGuard):
         self.folders: dict[str, str] = {}
         self._folder = folder
         self._besides = besides
-        self._places: dict[Path, Workplace] = {}
         self._asks: dict[RunningCall, tuple[str, ...]] = {}
-        self._held: dict[int, tuple[Snapshotable[Any], Any]] = {}
 
     def stand_in(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
         """The tool with its preview for a handler, if it may act outside."""
@@ -193,16 +252,15 @@ class RehearsalGuard(CallGuard):
     def workplace(self, folder: Path) -> Workplace:
         """The copy of a folder, made when it is first asked for; `PlanRefusedError` if it is too large."""
         if folder.is_relative_to(self._folder):
-            return next(place for place in self._places.values() if place.folder == folder)
-        if folder not in self._places:
+            return next(place for place in self.places.values() if place.folder == folder)
+        if folder not in self.places:
             check_size(folder, folder_size(folder))
-            number = len(self._places)
-            place = self._places[folder] = Workplace(
-                self._folder / f"root-{number}", self._folder / f"journal-{number}"
-            )
+            number = len(self.places)
+            place = Workplace(self._folder / f"root-{number}", self._folder / f"journal-{number}")
+            self.places[folder] = place
             copy_folder(folder, place.folder)
             self.folders[f"{FOLDER_VERSION}{folder}"] = digest_folder(folder, besides=self._besides)
-        return self._places[folder]
+        return self.places[folder]
 
     def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
         """Records a call that begins, or ends the plan before it."""
@@ -212,8 +270,7 @@ class RehearsalGuard(CallGuard):
             raise DryRunEndedError(f"{call.text} may act outside, and {cure}", tool=tool.name)
         if tool.masking.hides and tool.masking.masks_in(call.arguments):
             raise DryRunEndedError(f"{call.text} has secrets in its arguments, which no plan has", tool=tool.name)
-        for resource in bound_resources(context):
-            self._hold(resource)
+        self.hold(context)
         name = context.session.session_id, context.call
         self.running[name] = len(self.calls)
         self.calls.append(self._real(replace(call, asks=self._asks.get(name, ()))))
@@ -245,24 +302,9 @@ class RehearsalGuard(CallGuard):
 
     def with_real_paths(self, text: str) -> str:
         """A text in which the paths of copies are those of the originals."""
-        for folder, place in self._places.items():
+        for folder, place in self.places.items():
             text = text.replace(str(place.folder), str(folder))
         return text
-
-    def restore(self) -> None:
-        """Restores the resources of the program, the newest first."""
-        while self._held:
-            resource, snapshot = self._held.popitem()[1]
-            resource.restore(snapshot)
-
-    def _hold(self, resource: object) -> None:
-        root: object = getattr(resource, "root", None)
-        if isinstance(root, Path) and not root.is_relative_to(self._folder):
-            raise PlanRefusedError(
-                f"a dry run would change {root}: open the folder by task.filesystem(...), or by RunOptions(root=...)"
-            )
-        if is_snapshotable(resource) and not isinstance(root, Path) and id(resource) not in self._held:
-            self._held[id(resource)] = resource, resource.snapshot()
 
     def _change(self, call: RunningCall, change: Callable[[PlannedCall], PlannedCall]) -> None:
         if (place := self.running.get(call)) is not None:

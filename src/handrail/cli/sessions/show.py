@@ -284,8 +284,13 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
     ref = CallRef.parse(at)
     number = store.record_of_call(session, CallRef(ref.reply or None, ref.call_id).storable)
     if number is None:
-        raise SessionError(
-            f"session {session} has no record of a call {shorten(at, _LONGEST_SHOWN)}; handrail sessions show "
-            f"{session} --format json lists them"
-        )
+        calls = {
+            CallRef(one.reply or None, one.call_id): None
+            for one in store.entries(session)
+            if one.call_id == ref.call_id
+        }
+        names = ", ".join(str(call) for call in calls if not ref.reply)
+        where = f"it is ambiguous, name one of {names}" if "," in names else names and f"there is {names}"
+        where = where or f"handrail sessions show {session} --format json lists them"
+        raise SessionError(f"session {session} has no record of a call {shorten(at, _LONGEST_SHOWN)}; {where}")
     return number

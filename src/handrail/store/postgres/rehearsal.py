@@ -27,7 +27,7 @@ class RehearsedDatabase(PostgresDriver):
     """A driver that lends all calls one connection, whose transaction is never committed."""
 
     def __init__(self, server: Server) -> None:
-        super().__init__(replace(server, connections=2))
+        super().__init__(replace(server, connections=2, read_only=False))  # nothing is committed
         self.call_places: CallPlaces = CallPlaces(1, busy=server.busy, url=server.url)
         self._own_server = server
         self._shared = super().acquire(for_call=True)
