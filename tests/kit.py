@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
+import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.machinery import ModuleSpec
 from typing import Any, TypeVar
 
 import pytest
@@ -164,3 +167,16 @@ def refusal(error: type[E], act: Callable[..., object], *args: Any, **options: A
     with pytest.raises(error) as raised:
         act(*args, **options)
     return raised.value
+
+
+def hide_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra `agents` is not installed."""
+    packages = "handrail.agents", "handrail.cli.agents"
+    for name in [name for name in sys.modules if name in packages or name.startswith(packages)]:
+        monkeypatch.delitem(sys.modules, name)
+    find = importlib.util.find_spec
+
+    def find_others(name: str) -> ModuleSpec | None:
+        return None if name in {"pydantic_ai", "ruamel"} else find(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_others)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from handrail import process
-from handrail.errors import PosixRequiredError
 from handrail.process import ProcessName, has_processes, is_running, own_name, process_in_words
 from handrail.threads import ASSIGNING, FORKING, forks
 from handrail.waiting import run_in_thread
@@ -83,24 +81,16 @@ CORE = (
 """The quick ones among the tests of `make test-fast`."""
 
 
-OF_STORES = "postgres or sqlite"
-"""The tests among them that are about other stores: a file that is written needs locks of files, as its error says.
-
-So does `test_changes.py`, whose files are changed on disk and whose sessions are stored.
-"""
-
-
 @pytest.mark.timeout(180)  # other tests, on a machine that is busy with these
 @pytest.mark.short(0)
-def test_the_core_runs_without_posix() -> None:
-    """With `/proc` empty and without `fcntl` and its like."""
+def test_the_core_runs_where_no_processes_are_shown() -> None:
+    """With `/proc` empty, as on macOS."""
     unneeded = [
         word for name in ("cacheprovider", "xdist", "randomly", "inline_snapshot") for word in ("-p", f"no:{name}")
     ]
-    plugins = ("-p", "tests.without_posix", *unneeded)
-    command = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/proc", sys.executable, "-m", "pytest", "-q", *plugins]
+    command = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/proc", sys.executable, "-m", "pytest", "-q", *unneeded]
     ended = subprocess.run(
-        [*command, "-k", f"not ({OF_STORES})", "--ignore=tests/transaction/test_changes.py", *CORE],
+        [*command, "-k", "not postgres", *CORE],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -108,15 +98,6 @@ def test_the_core_runs_without_posix() -> None:
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert int(re.findall(r"(\d+) passed", ended.stdout)[-1]) > 150
-
-
-def test_what_needs_posix_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is opened."""
-    process.require_posix("HostFilesystem")
-    monkeypatch.setattr(process, "HAS_FILE_LOCKS", False)
-    with pytest.raises(PosixRequiredError, match="HostFilesystem works on POSIX") as raised:
-        process.require_posix("HostFilesystem")
-    assert raised.value.needed
 
 
 def test_a_system_that_shows_no_processes_is_known(tmp_path: Path) -> None:

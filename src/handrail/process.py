@@ -1,4 +1,4 @@
-"""The process: its identity, its open databases, and what only POSIX systems have.
+"""The process: its identity, and its open databases.
 
 A process that closes any descriptor of a file loses all its POSIX locks on that file
 (https://www.sqlite.org/howtocorrupt.html, section 2.2). So nothing else opens, replaces or removes the files of the
@@ -19,18 +19,16 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
-from handrail.errors import PosixRequiredError
 from handrail.threads import FORKING, in_forked_process
 
-if TYPE_CHECKING or find_spec("fcntl") is not None:
+try:
     import fcntl as fcntl  # noqa: PLC0414 - so that it may be imported from here
-else:
-    fcntl = None  # what needs it calls `require_posix` first
+except ModuleNotFoundError as _error:
+    raise ImportError("Handrail needs a POSIX system (Linux, macOS); run it in WSL or in a container") from _error
 
 _STATE, _THREADS, _START = 0, 17, 19
 """Indices in `/proc/PID/stat` after the name of the program: fields 3, 20 and 22 of proc(5), which counts from 1."""
@@ -203,19 +201,6 @@ def device_and_inode(place: str | Path | int) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-# ---------------------------------------------------------------------------------------------------------------- POSIX
-
-
-HAS_FILE_LOCKS: bool = fcntl is not None
-"""True if this system can lock an open file."""
-
-
-def require_posix(what: str) -> None:
-    """Raises `PosixRequiredError` if this is not a POSIX system; `what` needs one."""
-    if not HAS_FILE_LOCKS:
-        raise PosixRequiredError(what, needed="locks of open files")
 
 
 def has_processes(processes: Path = Path("/proc")) -> bool:

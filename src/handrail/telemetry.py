@@ -11,8 +11,8 @@
 
 A span that the entry point has opened gets the attributes and events of Handrail, and nothing else: its name, status
 and contents are those of who has opened it. If nothing records it, as with providers that are only given to
-`instrument`, the call has a span of its own. `NAMES` has all names. Those of OpenTelemetry are in development: the
-version is in `SCHEMA_URL`.
+`instrument`, the call has a span of its own. `docs/how-to/trace-calls.md` has all names. Those of OpenTelemetry are in
+development: the version is in `SCHEMA_URL`.
 
 Exceptions and their texts are on no span, only their types. Arguments, results and keys are there if they are asked
 for, without secrets. The name of a tool that does not exist is the model's, and is `_OTHER`.
@@ -22,11 +22,10 @@ No failure of a provider, processor or exporter fails a call; it is logged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import Token
 from functools import partial, wraps
 from importlib.metadata import version
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 from handrail.errors import LeaseLostError
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from handrail.runtime.call import CallState
     from handrail.runtime.calls import ToolMessage
 
-__all__ = ["NAMES", "SCHEMA_URL", "instrument"]
+__all__ = ["SCHEMA_URL", "instrument"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,41 +60,6 @@ _log = redacted_logger("handrail.telemetry")
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The version of OpenTelemetry's conventions that the names are of."""
-
-NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "execute_tool": "span: a call; its name ends with that of the tool",
-        "gen_ai.operation.name": "`execute_tool`",
-        "gen_ai.tool.name": "the tool; `_OTHER` for a name that no tool has",
-        "gen_ai.tool.type": "`function`",
-        "gen_ai.tool.call.id": "the id that the provider gave the call",
-        "gen_ai.conversation.id": "the session",
-        "gen_ai.tool.call.arguments": "what the model wrote, redacted",
-        "gen_ai.tool.call.result": "what the model reads, redacted",
-        "error.type": "the type of the exception, `tool_error` for a failed result, or `unknown_outcome`",
-        "handrail.call": "the identity of the call: session, reply and id",
-        "handrail.effect": "`read`, `state` or `external`",
-        "handrail.outcome": "how the call has ended",
-        "handrail.step": "the step of the pipeline that has refused the call or failed",
-        "handrail.approval": "`waiting`, `approved` or `denied`; absent if nothing was asked",
-        "handrail.turn_seconds": "how long the call waited for its turn; absent if it did not",
-        "handrail.attempt": "the fencing token of the claim",
-        "handrail.ledger": "what the row of the effect has become: `done`, `failed`, `unknown`, `lost`, `left`",
-        "handrail.commit": "where it is committed: in its `store`, in `memory`, or into its `parent`",
-        "handrail.key": "the key of the effect, redacted",
-        "handrail.turn_acquired": "event: it has waited for its turn",
-        "handrail.question_opened": "event: the approver is asked",
-        "handrail.question_answered": "event: there is an answer",
-        "handrail.claimed": "event: the effect is claimed",
-        "handrail.recorded": "event: the effect is recorded, before the commit",
-        "handrail.lease_lost": "event: another owner has claimed the effect",
-        "handrail.committed": "event: the call is committed",
-        "handrail.rolled_back": "event: its changes are undone",
-        "gen_ai.execute_tool.duration": "metric: histogram of seconds, by tool, effect, outcome and error",
-        "handrail.effects.unknown": "metric: counter of calls whose effect is unknown, by tool and effect",
-    }
-)
-"""Every name, with its meaning: the span, attributes, events, metrics."""
 
 _BOUNDARIES = tuple(0.01 * 2**power for power in range(14))  # those that the conventions have for operations
 

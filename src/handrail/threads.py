@@ -36,8 +36,6 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 from weakref import WeakSet
 
-_at_fork: Callable[..., object] = getattr(os, "register_at_fork", dict[str, object])  # Windows has no fork
-
 FORKING = threading.RLock()
 """Of the process: held while it forks, and so by the opener or closer of what the child has to know of; never for long.
 
@@ -62,7 +60,7 @@ def forks() -> int:
 def in_forked_process(*acts: Callable[[], object]) -> None:
     """Registers functions that a forked process calls as it begins, in their order; it has one thread then."""
     for act in acts:
-        _at_fork(after_in_child=act)
+        os.register_at_fork(after_in_child=act)
 
 
 def _count_fork() -> None:
@@ -71,9 +69,9 @@ def _count_fork() -> None:
 
 
 # What is registered first is called last before a fork, so the last one is acquired first.
-_at_fork(before=_count_fork)
+os.register_at_fork(before=_count_fork)
 for _lock in (ASSIGNING, FORKING):
-    _at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 Body: TypeAlias = Callable[[], object]

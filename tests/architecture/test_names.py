@@ -48,7 +48,7 @@ FACES = {
         FactoryError FilesystemBusyError FilesystemError HandrailError IncompleteReplyError
         InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError LoopBlockedError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
-        PathNotFoundError PlanDeviatedError PlanRefusedError PosixRequiredError ProjectError
+        PathNotFoundError PlanDeviatedError PlanRefusedError ProjectError
         ReplayEndedError
         PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         RecordingError ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
@@ -84,7 +84,7 @@ FACES = {
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",
     "handrail.testing": """Call Crashed Expect FakeClock Completed Outcome Reply Script ScriptedModel
-        assert_replays assert_undoes crash_at play play_async run_to_crash run_tool run_tool_async""",
+        assert_replays assert_undoes crash_at play play_async run_to_crash run_tool""",
     "handrail.transcript": """ApprovalWait ConversationId MessageBlock TranscriptBreak TranscriptCall TranscriptItem
         TranscriptMessage TranscriptReader""",
     "handrail.transaction": """CommitParticipant in_call RecordCommit Snapshotable Transaction TwoPhaseParticipant

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from handrail import operations
 from handrail.cli.agents import write_agent_folder
 from handrail.errors import AgentError
 from tests.agents.kit import agent
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
-from tests.kit import raises
+from tests.kit import hide_agents, raises
 from tests.wording import Wording
 
 Check = Callable[..., Ran]
@@ -185,11 +184,6 @@ def case(
     return code, {**{name: text for name, text in made.items() if text}, **files}
 
 
-def inside(toolsets: str, path: str = "data/desk.db") -> tuple[int, dict[str, str]]:
-    """An agent with toolsets, and a store that lies in its folder."""
-    return case(0, toolsets=toolsets, settings=f"store = 'sqlite:///{path}'")
-
-
 FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
     "rules and model of the project": case(
         0, settings="approval = 'rules.yaml'\nmodel = 'groq:knows'", rules="deny: [note]"
@@ -226,10 +220,6 @@ FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
     "a broken agent that is called": case(
         1, desk__agent=agent("desk", tools="[look]", toolsets="[other]"), other__agent="nothing"
     ),
-    "a store that file tools can reach": inside("[files]"),
-    "a store that the shell can reach": inside("[shell]"),
-    "a store that no tool reaches": inside("[planning]"),
-    "a store beside the folder": inside("[files]", "../desk.db"),
     "modules and factories that print": case(0, desk__agent=PRINTING_AGENT, tools__py=PRINTING),
 }
 """Folders by what is in them."""
@@ -304,7 +294,7 @@ def test_without_the_extra_agents_say_what_to_install(
 ) -> None:
     """The commands over a store work all the same, and so does the help."""
     (place / "x.agent").touch()
-    monkeypatch.setattr(operations, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    hide_agents(monkeypatch)
     ran = handrail(*words)
     assert (ran.code, ran.out, ran.err) == (1, "", wording)
     assert handrail(words[0], "--help").code == 0

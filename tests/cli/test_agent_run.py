@@ -76,7 +76,7 @@ def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupted_run_names_the_tool_that_is_waited_for(run: Run, folder: Path, wording: Wording) -> None:
+def test_an_interrupted_run_says_that_it_is_waited_for(run: Run, folder: Path, wording: Wording) -> None:
     """And how it goes on."""
     note = '    "Is interrupted."\n    signal.raise_signal(signal.SIGINT)\n    await asyncio.sleep(60)\n    return text'
     write(

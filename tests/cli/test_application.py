@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import json
 import os
@@ -20,7 +19,6 @@ from rich.console import Console
 
 from handrail import __version__, cli
 from handrail.cli import application, main
-from handrail.cli.agents import imports_unsearched
 from handrail.cli.options import StoreOptions
 from handrail.cli.pages import installed_pages
 from handrail.cli.sessions import show as sessions
@@ -198,19 +196,6 @@ def test_without_the_extra_the_command_says_what_to_install(
     monkeypatch.setattr(cli, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     assert main(["sessions", "list"]) == 1
     assert capsys.readouterr().err == wording
-
-
-def test_the_collector_rests_while_a_command_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the collector does not run, it is left as it is."""
-    monkeypatch.delitem(sys.modules, "pydantic_ai", raising=False)
-    try:
-        with imports_unsearched():
-            with imports_unsearched():
-                assert not gc.isenabled()
-            assert not gc.isenabled()
-        assert gc.isenabled()
-    finally:
-        gc.unfreeze()
 
 
 def test_a_command_needs_a_store(handrail: Command, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:

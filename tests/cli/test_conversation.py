@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -147,19 +146,15 @@ def test_a_conversation_is_shown(handrail: Command, wording: Wording) -> None:
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
 
 
-@pytest.mark.parametrize("words, count", [([], 7), (["--agent", "clerk"], 1)])
-def test_one_conversation_alone(words: list[str], count: int, handrail: Command) -> None:
-    """Of a speaker, or of an agent or prompt; the last messages of it alone."""
-    shown = handrail.document("sessions", "show", "desk", *words)["conversation"]
-    assert len(shown) == count
-    assert handrail.document("sessions", "show", "desk", *words, "--last", "1")["conversation"] == shown[-1:]
+def test_the_last_messages_alone(handrail: Command) -> None:
+    """With their calls."""
+    shown = handrail.document("sessions", "show", "desk")["conversation"]
+    assert len(shown) == 7
+    assert handrail.document("sessions", "show", "desk", "--last", "1")["conversation"] == shown[-1:]
 
 
 def test_no_conversation_is_said(handrail: Command, held: Desk, wording: Wording) -> None:
-    """To people; a name that does not exist is an error, before anything is printed."""
-    for form in ("table", "json"):
-        ran = handrail("sessions", "show", "desk", "--agent", "nobody", "--format", form)
-        assert (ran.code, ran.out, ran.err) == (1, "", wording)
+    """To people."""
     with held.session.child(session_id="empty"):
         ran = handrail("sessions", "show", "empty")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
@@ -201,34 +196,12 @@ def test_effect_is_never_said_to_be_rolled_back(held: Desk, handrail: Command) -
 
 
 def test_a_held_session_can_be_read(held: Desk, handrail: Command, wording: Wording) -> None:
-    """And it says how to follow it; not to programs."""
+    """And it says where to follow it; not to programs."""
     held.ask("And now?")
     ran = handrail("sessions", "show", "desk", "--last", "1")
     assert (ran.code, "And now?" in ran.out, ran.err) == (0, True, "")
     assert ran.out.splitlines()[-1] == wording
-    assert "--follow" not in handrail("sessions", "show", "desk", "--format", "json").out
-
-
-def test_a_session_that_no_process_holds_has_been_followed(handrail: Command, wording: Wording) -> None:
-    """Its conversation is what there is; a program reads an object a line."""
-    ran = handrail("sessions", "show", "desk", "--follow", "--format", "json")
-    assert (ran.code, ran.err) == (0, "")
-    assert [json.loads(line)["type"] for line in ran.out.splitlines()][:3] == ["session", "message", "message"]
-    ran = handrail("sessions", "show", "desk", "--follow")
-    assert ran.out.splitlines()[-1] == wording
-
-
-def test_a_run_is_followed(held: Desk, handrail: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until the session is released; between two looks at the store it waits."""
-
-    def passed(_seconds: float) -> None:
-        held.session.conversation.append({"role": "user", "content": "One more."})
-        held.session.close()
-
-    monkeypatch.setattr("handrail.cli.sessions.show.sleep", passed)
-    ran = handrail("sessions", "show", "desk", "--follow", "--last", "1")
-    assert ran.code == 0
-    assert [line.strip() for line in ran.out.splitlines() if line.startswith("  ")] == ["Done.", "One more."]
+    assert ran.out.splitlines()[-1] not in handrail("sessions", "show", "desk", "--format", "json").out
 
 
 def test_everything_in_a_pipe_and_on_a_terminal(wording: Wording) -> None:

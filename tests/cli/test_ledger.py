@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from handrail import store as stores
-from handrail.cli import ledger
 from handrail.cli.ledger import EFFECT
+from handrail.operations import effects
 from handrail.operations.effects import EffectView
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
 from handrail.runtime.ledger.records import dump_result
 from handrail.session import Session
@@ -24,7 +23,7 @@ from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import SESSION, Command, Run, Terminal, effect
-from tests.store.kit import insert, replace
+from tests.store.kit import insert
 from tests.wording import Wording
 
 DRAW = Tool[None, str | None](name="draw", description="Draw.")
@@ -120,9 +119,6 @@ GUESSES = [
     *((f"reconcile app:pay:unknown --applied {also}", 2) for also in ("--value 1", "--happened", "--not-happened")),
     *((f"reconcile app:pay:unknown --happened --value {value}", 2) for value in ("paid", "NaN")),
     *((f"reconcile app:pay:unknown --happened {ttl}", 2) for ttl in ("--ttl=-1h", "--ttl soon")),
-    *((f"invalidate {key} --yes", 1) for key in ("session:pay:running", "session:pay:lapsed", "app:pay:unknown")),
-    *(("invalidate session:pay:waits --yes", 1), ("invalidate --yes", 2)),
-    *(("invalidate session:pay:done", 2), ("invalidate session:pay:done --dry-run", 0)),
     *(("prune", 2), ("prune --dry-run", 0)),
 ]
 
@@ -142,37 +138,24 @@ def test_nothing_is_changed_by_guess(handrail: Command, store: Store, words: str
     assert {*store.rows()} == before
 
 
-REMOVALS = [
-    *(("invalidate session:pay:done --yes", "session:pay:done"), ("prune --yes", "app:pay:expired")),
-    *((f"invalidate {key} -y --force", key) for key in ("session:pay:lapsed", "app:pay:unknown", WAITS)),
-]
-
-
-@pytest.mark.parametrize("words, gone", REMOVALS)
-def test_what_is_to_go_is_removed(handrail: Command, store: Store, words: str, gone: str, wording: Wording) -> None:
-    """And nothing else; by force also what may happen twice."""
-    _unapplied(store)
+def test_what_is_to_go_is_removed(handrail: Command, store: Store, wording: Wording) -> None:
+    """And nothing else."""
     before = {row.key for row in store.rows()}
-    ran = handrail("ledger", *words.split())
+    ran = handrail("ledger", "prune", "--yes")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
-    assert before - {row.key for row in store.rows()} == {gone}
+    assert before - {row.key for row in store.rows()} == {"app:pay:expired"}
 
 
 REPORTS = [
     ("prune --dry-run", {"removed": 0, "would_remove": 1, "dry_run": True}),
     ("prune --yes", {"removed": 1, "would_remove": 0, "dry_run": False}),
-    ("invalidate session:pay:done --dry-run", {"removed": False, "dry_run": True, "effect": "session:pay:done"}),
-    ("invalidate session:pay:done --yes", {"removed": True, "dry_run": False, "effect": "session:pay:done"}),
 ]
 
 
 @pytest.mark.parametrize("words, document", REPORTS)
 def test_programs_are_told_what_was_removed(handrail: Command, words: str, document: dict[str, object]) -> None:
     """One document."""
-    told = handrail.document("ledger", *words.split())
-    if "effect" in told:
-        told["effect"] = told["effect"]["key"]
-    assert told == document
+    assert handrail.document("ledger", *words.split()) == document
 
 
 def _unapplied(store: Store) -> str:
@@ -187,7 +170,7 @@ def _unapplied(store: Store) -> str:
 
 
 def test_person_records_that_result_has_been_applied_by_hand(handrail: Command, store: Store, wording: Wording) -> None:
-    """It is not applied any more, and can be removed; what has no result is not applied."""
+    """It is not applied any more; what has no result is not applied."""
     key = _unapplied(store)
     ran = handrail("ledger", "reconcile", key, "--applied", "--why", "ada has booked it")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
@@ -197,7 +180,6 @@ def test_person_records_that_result_has_been_applied_by_hand(handrail: Command, 
     assert row.expires_at == row.applied_at + timedelta(days=1)
     assert handrail("ledger", "reconcile", key, "--applied").err == wording
     assert handrail("ledger", "reconcile", "app:pay:unknown", "--applied").err == wording
-    assert handrail("ledger", "invalidate", key, "--yes").code == 0
 
 
 def test_a_finding_about_a_row_that_has_changed_is_not_written(
@@ -210,34 +192,10 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
         assert EffectLedger(store).resolve(row, NotApplied("somebody else"))
         return row
 
-    monkeypatch.setattr(ledger, "_find_effect", looked)
+    monkeypatch.setattr(effects, "find_effect", looked)
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert (ran.code, ran.err) == (1, wording)
     assert _row(store, "app:pay:unknown").note == "somebody else"
-
-
-@pytest.mark.parametrize("typed, code", [("y\n", 0), ("\n", 1), ("", 1)])
-def test_person_is_asked_first(terminal: Terminal, store: Store, typed: str, code: int, wording: Wording) -> None:
-    """Only a clear yes removes."""
-    assert terminal.run("ledger", "invalidate", "session:pay:done", typed=typed) == code
-    assert [line for line in terminal.lines if "session:pay:done?" in line] == wording
-    assert (store.get(SESSION, "session:pay:done") is None) == (code == 0)
-
-
-def test_a_row_that_has_changed_is_not_forgotten(
-    handrail: Command, store: Store, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    """What is removed is what was seen."""
-
-    def looked(store: Store, key: str, partition: str | None) -> EffectRow:
-        row = _row(store, key, SESSION)
-        assert replace(store, row, effects.unknown_row(row, "somebody else"))
-        return row
-
-    monkeypatch.setattr(ledger, "_find_effect", looked)
-    ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
-    assert (ran.code, ran.out, ran.err) == (1, "", wording)
-    assert _row(store, "session:pay:done", SESSION).note == "somebody else"
 
 
 def test_pruning_asks_first(handrail: Command, terminal: Terminal, store: Store, wording: Wording) -> None:

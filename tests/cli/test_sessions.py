@@ -377,13 +377,12 @@ def on_postgres(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         yield Command(url, capsys)
 
 
-def test_effects_are_reconciled_forgotten_and_pruned(on_postgres: Command, wording: Wording) -> None:
+def test_effects_are_reconciled_and_pruned(on_postgres: Command, wording: Wording) -> None:
     """As over SQLite; time is the server's."""
     states = [row["state"] for row in on_postgres.rows("ledger", "list")]
     assert states == ["running", "lapsed", "done", "failed", "unknown", "expired", "done"]
     assert on_postgres("ledger", "reconcile", "app:pay:unknown", "--happened", "--value", "7").code == 0
     assert "status          done" in on_postgres("ledger", "show", "app:pay:unknown").out
-    assert on_postgres("ledger", "invalidate", "app:pay:unknown", "--yes").code == 0
     assert on_postgres("ledger", "prune", "--yes").out == wording
 
 

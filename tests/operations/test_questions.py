@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from handrail import operations
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall, approval_record
 from handrail.errors import CallPostponed, SessionError
-from handrail.operations.questions import StoredQuestion, find_question, session_items, stored_questions
+from handrail.operations.answers import give_answer
+from handrail.operations.questions import StoredQuestion, find_question, stored_questions
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer
-from handrail.session.persistence.loading import append_to_logs, held_session
+from handrail.session.open_calls import GivenAnswer, PostponedCall
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.kit import Decides, Note, call, echo, executor, raises, tool
+from tests.kit import Decides, Note, call, echo, executor, hide_agents, raises, tool
 from tests.wording import Wording
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())
@@ -62,18 +60,11 @@ def test_nested_call_is_asked_about_and_not_the_one_that_it_is_nested_in(memory:
     (found,) = stored_questions(memory)
     assert (found.tool, found.call.parent) == ("pay", CallRef("r1", "c1"))
     assert found.arguments == {"text": "hello"}
-    answer(memory, found)
+    give_answer(memory, found, GivenAnswer(approved=True))
     with Session.open(memory, "s") as session:
         assert paying_desk(session, outer).execute(call("order", id="c1"), reply="r1").success
         assert session.open_calls == ()
     assert stored_questions(memory) == []
-
-
-def answer(memory: MemoryStore, question: StoredQuestion) -> None:
-    """Answer a question with yes."""
-    given = RecordedAnswer(given=GivenAnswer(approved=True, at=memory.now()), digest="")
-    with held_session(memory, question.session_id, wait=timedelta(0)) as lock:
-        append_to_logs(memory, lock, session_items(question, given))
 
 
 def test_call_that_waits_for_an_agent_is_not_a_question(memory: MemoryStore) -> None:
@@ -101,7 +92,6 @@ def test_questions_of_agents_need_their_extra(
     memory: MemoryStore, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     """A list without them would look complete; a memory that holds none is listed."""
-    monkeypatch.setattr(operations, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     with Session.open(memory, "loop") as session, pytest.raises(CallPostponed):
         executor(tool("pay", echo), policies=[ASKS_ABOUT_PAY], session=session, approver=left_open).execute(
             call("pay"), reply="r1"
@@ -110,5 +100,6 @@ def test_questions_of_agents_need_their_extra(
     asked = GatedCall(path=("a",), session_id="s", call_id="c1", tool="pay", effect="state", arguments={}, digest="d")
     with Session.open(memory, "s") as session:
         session[ApprovalRecord].append(approval_record(asked, Decision("later", "d")))
+    hide_agents(monkeypatch)
     with raises(ImportError, wording):
         stored_questions(memory)

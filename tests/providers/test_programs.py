@@ -156,7 +156,7 @@ def test_a_conversation_reads_the_same_in_every_form(name: str, smith: Forge, tm
     smith.run(program, tmp_path)
     with store.open(f"sqlite:///{tmp_path / 'desk.db'}", read_only=True) as content:
         reader = TranscriptReader(content, program.session)
-        items = [*reader.read(), *reader.finish()]
+        items = [*reader.read(), *reader.unfinished()]
     assert list(map(line, items)) == [
         "user: Pay the orders A-17 and A-18, and note it.",
         "assistant: First A-17.",

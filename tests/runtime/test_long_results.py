@@ -283,7 +283,7 @@ async def test_pydantic_ai_gets_the_files_of_a_result(tmp_path: Path) -> None:
         (loaded,) = _returns(StoredHistory(session, "charts").history)
         assert loaded.content == part.content
         reader = TranscriptReader(store, "s")
-        items = [*reader.read(), *reader.finish()]
+        items = [*reader.read(), *reader.unfinished()]
         (call,) = [item for item in items if isinstance(item, TranscriptCall)]
         assert call.content == "a chart of sales\nby day:\n[image/png, 51 kB]"
         assert session[ToolInvoked].all()[0].result.parts == (TextPart("by day:"), IMAGE)

@@ -25,8 +25,9 @@ from handrail.errors import EffectUncertain
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime.calls import CallPoint
 from handrail.runtime.observation import CallEnd
-from handrail.telemetry import NAMES, SCHEMA_URL, instrument
+from handrail.telemetry import SCHEMA_URL, instrument
 from tests.architecture.sources import ROOT
 from tests.kit import Note, Run, both_ways, call, executor, raises, tool
 from tests.telemetry.kit import DURATION, UNKNOWN, Traces, attributes, ended, events, identity, own, parent
@@ -98,12 +99,13 @@ def test_span_is_inside_that_of_the_program(traces: Traces) -> None:
     assert (attributes(request), request.events) == ({}, ())
 
 
-def test_names_are_those_of_the_table_and_have_the_version_of_the_conventions(traces: Traces) -> None:
+def test_names_are_those_of_the_page_and_have_the_version_of_the_conventions(traces: Traces) -> None:
     """The scope says which version of Handrail, and which of the conventions."""
     with instrument(content=True, **traces.options):
         executor(tool("pay", effect="external")).execute(call("pay"))
     span = traces.call()
-    assert {*attributes(span), "execute_tool", *(event.name for event in span.events)} <= NAMES.keys()
+    events = {event.name.removeprefix("handrail.") for event in span.events}
+    assert {*attributes(span), "execute_tool NAME", *events} <= names_on_the_page()
     scope = span.instrumentation_scope
     assert scope is not None
     assert (scope.name, scope.schema_url) == ("handrail", SCHEMA_URL)
@@ -337,12 +339,15 @@ def test_record_of_a_call_names_its_span(traces: Traces, tmp_path: Path) -> None
 PAGE = ROOT / "docs" / "how-to" / "trace-calls.md"
 
 
-def test_names_on_the_page_are_those_of_the_table() -> None:
-    """And each outcome is on it."""
+def names_on_the_page() -> set[str]:
+    """What stands as code on the page."""
+    return {*re.findall(r"`([\w. ]+)`", PAGE.read_text(encoding="utf-8").rpartition("```")[2])}
+
+
+def test_points_and_outcomes_are_on_the_page() -> None:
+    """Each point of a call is an event."""
     text = PAGE.read_text(encoding="utf-8").rpartition("```")[2]
-    named = {*re.findall(r"`(handrail\.[a-z_]+)`", text)}
-    assert named
-    assert named <= NAMES.keys()
+    assert {*get_args(CallPoint)} <= names_on_the_page()
     assert [end for end in get_args(CallEnd) if f"`{end}`" not in text] == []
 
 

@@ -233,7 +233,7 @@ def test_the_example_of_the_module_is_a_script() -> None:
 
 
 FAULTS = {
-    "replies:\n  - txt: x": "2:10",
+    "replies:\n  - txt: x": "2:5",
     "steps: []": "1:1",
     "replies: []\nreplies: []": "2:1",
     "# nothing": "1:1",

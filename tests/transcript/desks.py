@@ -190,7 +190,7 @@ def find_row(store: Store, session_id: str) -> SessionRow:
 def read_items(store: Store, session_id: str) -> list[TranscriptItem]:
     """The transcript of a session."""
     reader = TranscriptReader(store, session_id)
-    return [*reader.read(), *reader.finish()]
+    return [*reader.read(), *reader.unfinished()]
 
 
 def shown(items: Iterable[TranscriptItem]) -> list[str]:

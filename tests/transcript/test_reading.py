@@ -229,20 +229,20 @@ def test_calls_of_a_reply_are_yielded_together(at_desk: Desk) -> None:
     calls = at_desk.request(("pay", order("A-1")), ("doubt", order("A-2")), ("pay", order("A-3")), text="I pay.")
     at_desk.flush()
     reader = TranscriptReader(at_desk.store, "desk")
-    assert shown(reader.read(following=True)) == ["assistant: I pay."]
+    assert shown(reader.read()) == ["assistant: I pay."]
     at_desk.executor.execute(calls[0], reply="r1")
     at_desk.executor.execute(calls[2], reply="r1")
-    assert shown(reader.read(following=True)) == []
+    assert shown(reader.read()) == []
     at_desk.answer(calls)
     at_desk.say("Done.")
     at_desk.request(("pay", order("A-4")))
     at_desk.session.close()
     paid = ["pay ok", "doubt unknown", "pay ok"]
-    assert shown(reader.read(following=True)) == [*paid, "assistant: Done.", "assistant: "]
+    assert shown(reader.read()) == [*paid, "assistant: Done.", "assistant: "]
     lock = at_desk.store.acquire("desk", wait=timedelta(0))
     at_desk.store.delete_session(lock)
-    assert shown(reader.read(following=True)) == []
-    assert shown(reader.finish()) == ["pay open"]
+    assert shown(reader.read()) == []
+    assert shown(reader.unfinished()) == ["pay open"]
 
 
 def test_what_may_still_change_is_shown_as_it_stands(at_desk: Desk) -> None:
@@ -250,16 +250,16 @@ def test_what_may_still_change_is_shown_as_it_stands(at_desk: Desk) -> None:
     calls = at_desk.request(("pay", order("A-1")), ("pay", order("A-2")))
     at_desk.flush()
     reader = TranscriptReader(at_desk.store, "desk")
-    assert shown(reader.read(following=True)) == ["assistant: "]
+    assert shown(reader.read()) == ["assistant: "]
     assert shown(reader.unfinished()) == shown(reader.unfinished()) == ["pay open", "pay open"]
     at_desk.executor.execute(calls[1], reply="r1")
-    assert shown(reader.read(following=True)) == []
+    assert shown(reader.read()) == []
     assert shown(reader.unfinished()) == ["pay open", "pay ok"]
     at_desk.executor.execute(calls[0], reply="r1")
-    assert shown(reader.read(following=True)) == []
+    assert shown(reader.read()) == []
     assert shown(reader.unfinished()) == ["pay ok", "pay ok"]
     at_desk.executor.execute(calls[0], reply="r2")
-    assert shown(reader.read(following=True)) == ["pay ok", "pay ok"]
+    assert shown(reader.read()) == ["pay ok", "pay ok"]
     assert shown(reader.unfinished()) == ["pay ok"]
 
 
@@ -272,12 +272,12 @@ def test_a_reader_that_stops_at_any_entry_reads_the_same(at_desk: Desk) -> None:
     at_desk.flush()
     row = at_desk.store.find("desk")
     assert row is not None
-    whole = shown(TranscriptReader(at_desk.store, "desk").read(following=True))
+    whole = shown(TranscriptReader(at_desk.store, "desk").read())
     for until in range(row.head + 1):
         reader = TranscriptReader(at_desk.store, "desk")
-        first = shown(reader.read(following=True, until=until))
-        again = shown(TranscriptReader(at_desk.store, "desk").read(following=True, until=until))
-        assert (first, first + shown(reader.read(following=True))) == (again, whole)
+        first = shown(reader.read(until=until))
+        again = shown(TranscriptReader(at_desk.store, "desk").read(until=until))
+        assert (first, first + shown(reader.read())) == (again, whole)
 
 
 def test_a_call_has_what_was_asked_about_it_and_who_has_decided(at_desk: Desk) -> None:

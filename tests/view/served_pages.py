@@ -53,7 +53,7 @@ class ServedPages:
 @contextmanager
 def served_pages(url: str, *words: str) -> Generator[ServedPages]:
     """The pages of a store, served for the time of the block; all that the process prints is its address."""
-    command = [sys.executable, "-m", "handrail", "view", *words, "--store", url, "--port", "0"]
+    command = [sys.executable, "-m", "handrail", "view", *words, "--store", url]
     out, errors = subprocess.PIPE, subprocess.STDOUT
     with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, text=True, stdout=out, stderr=errors) as process:
         assert process.stdout is not None

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from handrail import operations
 from handrail import store as stores
 from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import PostponedCall
-from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore, Store
@@ -33,7 +31,7 @@ from handrail.view.lists import (
 )
 from tests.cli.approvals.loops import Loop
 from tests.cli.desk import effect
-from tests.kit import Note, call, echo, executor, tool
+from tests.kit import Note, call, echo, executor, hide_agents, tool
 from tests.store.kit import append, entry, insert, session_row
 
 SECOND = timedelta(seconds=1)
@@ -242,8 +240,8 @@ def ask(store: Store, clock: FakeClock, session_id: str) -> None:
         digest="d" * 64,
     )
     item = ApprovalRecord(call=call, decision=Decision("later", call.digest, "it pays"), at=clock.now())
-    with held_session(store, "run", wait=timedelta(0)) as lock:
-        append_to_logs(store, lock, [item])
+    with Session.open(store, "run") as session:
+        session[ApprovalRecord].append(item)
 
 
 def test_question_that_an_outermost_run_stores_is_listed_once(store: Store, clock: FakeClock) -> None:
@@ -257,11 +255,11 @@ def test_question_that_an_outermost_run_stores_is_listed_once(store: Store, cloc
 
 def test_questions_of_agents_need_agents(store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are not installed, the page says so, and shows the rest."""
-    monkeypatch.setattr(operations, "find_spec", dict[str, object]().get)
     store.create(session_row(clock, "run"))
     ask(store, clock, "run")
     with Session.open(store, "asks") as session:
         session[PostponedCall].append(PostponedCall("asks", "r1", "c1", "pay", clock.now()))
+    hide_agents(monkeypatch)
     page = read_question_page(store)
     assert [line.question.session_id for line in page.rows] == ["asks"]
     assert "handrail[agents]" in page.faults[0]

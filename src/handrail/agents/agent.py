@@ -152,14 +152,10 @@ class LoadedAgent:
         return (await self.inspection(options)).tools
 
     @asynchronous_entry
-    async def inspection(self, options: RunOptions = DEFAULT_OPTIONS, *, settles: bool = False) -> Inspection:
-        """The tools with the listings of all its toolsets, for the check of approval rules; raises as `inspect`.
-
-        With `settles`, the open calls of its tools are settled, as a run does before its first request; a
-        `DeveloperMistake` if a reconciler or an `apply` is at fault.
-        """
+    async def inspection(self, options: RunOptions = DEFAULT_OPTIONS) -> Inspection:
+        """The tools with the listings of all its toolsets, for the check of approval rules; raises as `inspect`."""
         async with self.prepare(options) as run:
-            return await inspect_run(run, settles=settles)
+            return await inspect_run(run)
 
     @asynchronous_entry
     async def with_executors(

@@ -74,17 +74,13 @@ class Inspection(NamedTuple):
 _IRREVERSIBLE = "its effect cannot be undone after the call: declare undo=... if there is an action that offsets it"
 
 
-async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
+async def inspect_run(run: AgentRun) -> Inspection:
     """Makes and enters all toolsets of a run as if it began, and lists their tools; no model is asked.
 
-    Resources need not be bound: a program may bind them with the options of its runs. With `settles`, the open calls of
-    its tools are settled, as a run does before its first request. Raises as `LoadedAgent.inspect`.
+    Resources need not be bound: a program may bind them with the options of its runs. Raises as `LoadedAgent.inspect`.
     """
     executors = run.executors
     async with enter_toolset(run) as (toolset, context):
-        if settles:
-            for executor in executors.own_executors():
-                await executor.settle_before_run_async()
         if (opening := executors.foreign.environment.rendering.all_open()) is not None:
             run.session[OpenSections].append(opening)
         reports = tuple(tool_report(run, tool.tool_def) for tool in (await toolset.get_tools(context)).values())

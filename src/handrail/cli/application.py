@@ -63,12 +63,11 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
         },
     ),
     "ledger": (
-        "Show the effects of the ledger, and resolve or remove them.",
+        "Show the effects of the ledger, resolve them, and remove expired ones.",
         {
             "list": "handrail.cli.ledger:list_effects",
             "show": "handrail.cli.ledger:show_effect",
             "reconcile": "handrail.cli.ledger:reconcile_effect",
-            "invalidate": "handrail.cli.ledger:invalidate_effect",
             "prune": "handrail.cli.ledger:prune_effects",
         },
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple
@@ -197,36 +196,15 @@ def _print_resuming(
             )
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerOptions:
-    """The options of an answer.
-
-    Attributes:
-        reason: Why; the model reads it if the answer is no.
-        remember: What else the answer holds for, in the session of an agent: later calls of the tool with exactly these
-            `arguments`, or all later calls of the tool, as a `rule`. Else for this call alone.
-        by: Who answers, for the record; else the name you are logged in with.
-    """
-
-    reason: Annotated[str, Parameter(metavar="TEXT")] = ""
-    remember: Literal["arguments", "rule"] | None = None
-    by: Annotated[str | None, Parameter(metavar="NAME")] = None
-
-    def answer(self, verdict: str) -> GivenAnswer:
-        """The answer."""
-        by = user_name() if self.by is None else self.by
-        remember = self.remember or "nothing"
-        return GivenAnswer(approved=verdict == "yes", reason=self.reason, by=by.strip(), remember=remember)
-
-
-def answer_question(
+def answer_question(  # noqa: PLR0913 - the options of the command
     session: str,
     call: str,
     verdict: Annotated[GivenVerdict, Parameter(metavar="yes|no")],
     /,
     *,
-    how: AnswerOptions = AnswerOptions(),
+    reason: Annotated[str, Parameter(metavar="TEXT")] = "",
+    remember: Literal["arguments", "rule"] | None = None,
+    by: Annotated[str | None, Parameter(metavar="NAME")] = None,
     options: StoreOptions = StoreOptions(),
 ) -> None:
     """Answer the question about a call: `yes`, it runs when it is resumed; `no`, it is refused then.
@@ -240,21 +218,28 @@ def answer_question(
         session: The session, as `approvals list` shows it, or that of the call.
         call: The call, as `approvals list` shows it.
         verdict: The answer.
-        how: How to answer it.
+        reason: Why; the model reads it if the answer is no.
+        remember: What else the answer holds for, in the session of an agent: later calls of the tool with exactly these
+            `arguments`, or all later calls of the tool, as a `rule`. Else for this call alone.
+        by: Who answers, for the record; else the name you are logged in with.
         options: The store and the output format.
     """
-    screen = Screen()
+    screen, by = Screen(), user_name() if by is None else by.strip()
+    answer = GivenAnswer(approved=verdict == "yes", reason=reason, by=by, remember=remember or "nothing")
     with options.open(writing=True) as store:
         question = find_question(store, session, call)
         run = store.run(question.session_id)
-        question_now = give_answer(store, question, how.answer(verdict))
+        question_now = give_answer(store, question, answer)
         among = stored_questions(store, question.session_id)
         still_open = sum(question.answer is None for question in among)
+        is_held = question.session_id in store.held_sessions()
         if options.as_json:
             row = QuestionView(store, question_now, among, store.now())
             screen.json(QUESTION.json(row) | {"open_questions": still_open})
             return
     _say_recorded(screen, question_now, among)
+    if is_held:
+        screen.say(f"A process has session {question.session_id} open, and takes the answer in at its next step.")
     if still_open:
         screen.say(f"Still open in session {question.session_id}: {count_noun(still_open, 'question')}.")
     _print_resuming(screen, question_now, store.url, others_open=bool(still_open), run=run)
@@ -265,5 +250,3 @@ def _say_recorded(screen: Screen, question: StoredQuestion, among: Sequence[Stor
     reason = "" if question.answer is None else question.answer.reason
     what = f"call {shorten_call(question, among)} of {question.tool}"
     screen.say(f"{question.session_id}: recorded that {what} {verdict}: {reason}")
-    if question.row_answer is not None:
-        screen.say(f"A process has session {question.session_id} open, and takes the answer in at its next step.")

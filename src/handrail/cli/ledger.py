@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.cli.agents import imports_unsearched
 from handrail.cli.options import (
     MORE_THAN_ZERO,
-    PAGE,
     DryRun,
     Entity,
     Limit,
     StoreOptions,
     Yes,
     check_can_ask,
-    import_object,
 )
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen
-from handrail.errors import LedgerError, SessionError
-from handrail.operations import effects, need_extra
+from handrail.errors import SessionError
+from handrail.operations import effects
 from handrail.operations.effects import EffectState, EffectView, with_agents
 from handrail.process import process_in_words
 from handrail.prompt import BinaryPart
 from handrail.prompt.signature import DAY
 from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger.effects import Finding, lacks_value, lease_expired, removable
+from handrail.runtime.ledger.effects import Finding, lacks_value, lease_expired
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
-from handrail.store import EffectRow, Store
-from handrail.store.protocol import change_effect, prove_owner
-from handrail.waiting import run_on_new_loop
+from handrail.store import EffectRow
+from handrail.store.protocol import prove_owner
 
 # -------------------------------------------------------------------------------------------------------------- effects
 
@@ -113,50 +107,40 @@ EFFECT: Entity[EffectView] = Entity(
 and a string if they were cut; `written` is what the model wrote, and null if that is the arguments."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectFilter:
-    """Which effects to list; filters are combined with AND.
+def list_effects(  # noqa: PLR0913 - the options of the command
+    *,
+    status: Annotated[tuple[EffectState, ...], Parameter(metavar="STATE")] = (),
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    session: Annotated[str | None, Parameter(metavar="SESSION")] = None,
+    unapplied: bool = False,
+    limit: Limit = None,
+    options: StoreOptions = StoreOptions(),
+) -> None:
+    """List the effects, the newest first. Filters are combined with AND.
 
-    Attributes:
+    Example: `handrail ledger list --status unknown`
+
+    Args:
         status: Only those in this state. May be repeated. `lapsed` is running with an expired lease; it may have
             happened, so `unknown` lists it, too. `expired` is done or failed so long ago that it counts as absent.
         tool: Only effects of this tool.
         session: Only its own keys, and the shared ones that it was the last to claim.
         unapplied: Only those that have happened, and whose results no session has applied: their calls are open.
+        limit: How many.
+        options: The store and the output format.
     """
-
-    status: Annotated[tuple[EffectState, ...], Parameter(metavar="STATE")] = ()
-    tool: Annotated[str | None, Parameter(metavar="NAME")] = None
-    session: Annotated[str | None, Parameter(metavar="SESSION")] = None
-    unapplied: bool = False
-
-    def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
-        """Returns whether a row matches."""
-        state = EffectView(row, now).state
-        return (
-            (not self.status or state in self.status or (state == "lapsed" and "unknown" in self.status))
-            and self.tool in {None, row.tool}
-            and self.session in {None, row.partition, row.owner.session_id}
-            and not (self.unapplied and not effects.is_unapplied(store, row, now))
-        )
-
-
-def list_effects(
-    *, selection: EffectFilter = EffectFilter(), limit: Limit = None, options: StoreOptions = StoreOptions()
-) -> None:
-    """List the effects, the newest first.
-
-    Example: `handrail ledger list --status unknown`
-    """
+    states = {*status, *(("lapsed",) if "unknown" in status else ())}
     with options.open() as store:
         now = store.now()
         rows = (
-            row for row in (prove_owner(store, entry, now) for entry in store.rows()) if selection.fits(store, row, now)
+            row
+            for row in (prove_owner(store, entry, now) for entry in store.rows())
+            if (not states or EffectView(row, now).state in states)
+            and tool in {None, row.tool}
+            and session in {None, row.partition, row.owner.session_id}
+            and (not unapplied or effects.is_unapplied(store, row, now))
         )
-        size = None if limit is None and options.as_json else (limit or PAGE)
-        # One more than is shown, to know whether there are more.
-        EFFECT.print_list(with_agents(store, effects.newest(rows, None if size is None else size + 1)), limit, options)
+        EFFECT.print_list(with_agents(store, effects.newest(rows)), limit, options)
 
 
 def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptions = StoreOptions()) -> None:
@@ -171,20 +155,8 @@ def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptio
     """
     with options.open() as store:
         # The time is read after the row, so that a state is never computed with a time from before it was written.
-        (effect,) = with_agents(store, [_find_effect(store, key, partition)])
+        (effect,) = with_agents(store, [effects.find_effect(store, key, partition)])
     EFFECT.print_one(effect, options)
-
-
-def _find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
-    rows = effects.find_effects(store, key, partition)
-    if len(rows) == 1:
-        return rows[0]
-    partitions = ", ".join(sorted(row.partition or '""' for row in rows))
-    raise LedgerError(
-        f"{len(rows)} sessions have an effect {key}; name one with --partition: {partitions}",
-        key=key,
-        status="ambiguous",
-    )
 
 
 # -------------------------------------------------------------------------------------------------------------- changes
@@ -258,8 +230,8 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
     Args:
         key: The key of the effect, or give --all with --ask.
         partition: Whose key is meant.
-        ask: Ask the tools' own `reconcile` instead: of an agent file, or of MODULE:FUNCTION, which takes a Session and
-            returns its ToolExecutor.
+        ask: Ask the tools' own `reconcile` instead: of an agent file, of a file of MCP servers, as of `handrail proxy`,
+            or of MODULE:FUNCTION, which takes a Session and returns its ToolExecutor.
         every: With --ask: about all that is unknown.
         finding: What a person has found out.
         options: The store and the output format.
@@ -271,14 +243,12 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
         return _record_finding(key or "", partition, finding, options)
     if finding != EffectFinding():
         raise CycloptsError(msg="--ask is answered by the tools; leave out what a person has found")
-    with redirect_stdout(sys.stderr):
-        settle = _make_settler(ask)
-    return _ask_reconcilers(settle, key, partition, options)
+    return _ask_reconcilers(ask, key, partition, options)
 
 
 def _record_finding(key: str, partition: str | None, finding: EffectFinding, options: StoreOptions) -> int:
     with options.open(writing=True) as store:
-        row = _find_effect(store, key, partition)
+        row = effects.find_effect(store, key, partition)
         ttl = None if finding.ttl == "never" else finding.ttl
         (effect,) = with_agents(store, [effects.settle_effect(store, row, finding.of(row), ttl=ttl)])
     if options.as_json:
@@ -295,18 +265,20 @@ def _record_finding(key: str, partition: str | None, finding: EffectFinding, opt
 # ---------------------------------------------------------------------------------------------------------- the tools
 
 
-def _ask_reconcilers(
-    settle: Callable[[Session], object], key: str | None, partition: str | None, options: StoreOptions
-) -> int:
+def _ask_reconcilers(name: str, key: str | None, partition: str | None, options: StoreOptions) -> int:
+    from handrail.cli.undo import find_program, settle  # noqa: PLC0415 - the other commands need none of it
+
     screen = Screen()
     with options.open(writing=True) as store:
         now = store.now()
         unknown = (row for row in store.rows() if row.status == "unknown" or lease_expired(row, now))
-        rows = effects.newest(unknown, None) if key is None else [_find_effect(store, key, partition)]
+        rows = effects.newest(unknown) if key is None else [effects.find_effect(store, key, partition)]
         for session_id in dict.fromkeys(row.owner.session_id for row in rows):
             try:
-                with Session.open(store, session_id, create=False) as session, redirect_stdout(sys.stderr):
-                    settle(session)
+                with redirect_stdout(sys.stderr):
+                    enter = find_program(store, session_id, name, option="--ask")
+                    with Session.open(store, session_id, create=False) as session:
+                        enter(session, settle)
             except SessionError as error:  # it is open elsewhere, or only in memory
                 screen.remark(f"session {session_id}: its tools are not asked: {error}")
         settled_rows = [store.get(row.partition, row.key) or row for row in rows]
@@ -322,92 +294,7 @@ def _ask_reconcilers(
 _SETTLED = {"done": "has happened", "failed": "has not happened, so the same call may run again"}
 
 
-def _make_settler(name: str) -> Callable[[Session], object]:
-    """A function that settles the open calls of a session: of an agent, or of a function of a program."""
-    if name.endswith(".agent"):
-        need_extra()
-        with imports_unsearched():
-            from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
-        agent = load_agent(name)
-        return lambda session: run_on_new_loop(agent.inspection(RunOptions(session=session), settles=True))
-    make_executor = executor_maker(name, option="--ask")
-    return lambda session: make_executor(session).settle_open()
-
-
-def executor_maker(name: str, *, option: str) -> Callable[[Session], ToolExecutor]:
-    """The function of a program that makes the executor of a session, by its name: MODULE:FUNCTION."""
-    expected = "name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
-    make_executor = import_object(name, expected)
-
-    def make(session: Session) -> ToolExecutor:
-        executor = make_executor(session) if callable(make_executor) else None
-        if not isinstance(executor, ToolExecutor):
-            raise CycloptsError(msg=f"{option} {name}: {expected}")
-        return executor
-
-    return make
-
-
 # ------------------------------------------------------------------------------------------------------------- removal
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removal:
-    """The options of the removal of an effect.
-
-    Attributes:
-        force: Remove also what is running, unknown or not applied. It may then happen twice.
-        yes: whether to remove without asking.
-        dry_run: whether to remove nothing.
-    """
-
-    force: bool = False
-    yes: Yes = False
-    dry_run: DryRun = False
-
-
-def invalidate_effect(
-    key: str, /, *, partition: Partition = None, removal: Removal = Removal(), options: StoreOptions = StoreOptions()
-) -> int:
-    """Forget an effect, so that the same call runs again.
-
-    What is running or unknown stays, because it could happen twice, and so does what is done and not applied, because
-    its result would be lost as well: see `reconcile`, or give --force.
-
-    Example: `handrail ledger invalidate session:refund:cfb3066e1951 --dry-run`
-
-    Args:
-        key: The key of the effect, as `ledger list` shows it.
-        partition: Whose key is meant.
-        removal: How to remove it.
-        options: The store and the output format.
-    """
-    screen = Screen()
-    check_can_ask(screen, "forgets what has been done", yes=removal.yes or removal.dry_run)
-    # A dry run opens the store for reading, so it cannot change anything by mistake.
-    with options.open(writing=not removal.dry_run) as store:
-        (view,) = with_agents(store, [_find_effect(store, key, partition)])
-        if not (removal.force or removable(view.row)):
-            raise LedgerError(
-                f"the effect {key} is {view.state}. Forgotten, it could happen twice, or its result would be lost: "
-                "wait for its end, or record it with handrail ledger reconcile; --force removes it anyway",
-                key=key,
-                status=view.row.status,
-            )
-        if not (removal.yes or options.as_json):
-            EFFECT.table(screen, [view])
-        if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {key}? The same call runs again then.")):
-            screen.remark("Nothing was changed.")
-            return FAILED
-        # The row is removed only if it is still the one that was shown.
-        if not (removal.dry_run or change_effect(store, view.row, None)):
-            raise effects.concurrent_change(view.row)
-    if options.as_json:
-        screen.json({"removed": not removal.dry_run, "dry_run": removal.dry_run, "effect": EFFECT.json(view)})
-    else:
-        screen.say(f"Would forget {key}." if removal.dry_run else f"Forgot {key}; the same call runs again.")
-    return DONE
 
 
 def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOptions = StoreOptions()) -> int:

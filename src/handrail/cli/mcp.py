@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from uuid import uuid4
 
-from cyclopts import CycloptsError, Group, Parameter, validators
+from cyclopts import CycloptsError, Group, Parameter
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.cli.options import A_FILE, COUNT, EXAMPLES, FILLED, IN_GROUP, import_object
+from handrail.cli.options import A_FILE, COUNT, EXAMPLES, FILLED, IN_GROUP, PORT, import_object
 from handrail.cli.process_exit import DONE
 from handrail.cli.screen import Field, Screen
 from handrail.errors import SessionLockedError
@@ -48,7 +48,6 @@ _RUNNERS = frozenset({"python", "node", "npx", "uvx", "bunx"})
 _EXPECTED = "name a prompt, a section or a list of tools by a module or file, a colon and its name: tools.py:TOOLS"
 _NO_CALL = CallRef(None, "")
 _OWN = "/own-"
-_PORTS = validators.Number(gte=1, lte=65_535)
 
 
 @Parameter(name="*", group=_SERVER)
@@ -66,7 +65,7 @@ class ServerChoices:
     """
 
     rules: Annotated[Path | None, A_FILE] = None
-    http: Annotated[int | None, Parameter(metavar="PORT", validator=_PORTS)] = None
+    http: Annotated[int | None, PORT] = None
     max_calls: Annotated[int, COUNT] = 64
     store: Annotated[
         str | None,

@@ -74,6 +74,12 @@ def _check_no_url(_type: object, path: Path | None) -> None:
         raise CycloptsError(msg=msg)
 
 
+def _read_whole(_type: object, tokens: Any) -> int:  # noqa: ANN401 - of cyclopts, which cuts off a fraction
+    if not re.fullmatch(r"-?\d+", text := tokens[0].value):
+        raise ValueError(f"{text!r} is not a whole number.")
+    return int(text)
+
+
 MORE_THAN_ZERO = Parameter(metavar="TIME", validator=_check_positive)
 """A span of time, such as 30d, that is more than zero."""
 
@@ -86,8 +92,14 @@ A_FILE = Parameter(metavar="FILE", validator=(_check_no_url, validators.Path(exi
 A_FOLDER = Parameter(metavar="FOLDER", validator=(_check_no_url, validators.Path(exists=True, file_okay=False)))
 """The path of a folder."""
 
-COUNT = Parameter(metavar="N", validator=validators.Number(gte=1))
+WHOLE = Parameter(metavar="N", converter=_read_whole)
+"""A whole number."""
+
+COUNT = Parameter(metavar="N", converter=_read_whole, validator=validators.Number(gte=1))
 """A number of 1 or more."""
+
+PORT = Parameter(metavar="PORT", converter=_read_whole, validator=validators.Number(gte=1, lte=65_535))
+"""A port of this machine."""
 
 Limit = Annotated[int | None, COUNT, Parameter(help=f"At most N. By default a table shows {PAGE}; JSON all.")]
 """The number of rows to print."""

@@ -42,7 +42,7 @@ _NEXT_ONES = {2: f". A second Ctrl-C {_ENDS}", 3: f". A second Ctrl-C changes no
 # How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill.
 _GRACE = timedelta(seconds=5)
 
-_TERMINATING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
+_TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
@@ -131,7 +131,7 @@ def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]
 
 def wake_on_signals(loop: AbstractEventLoop) -> None:
     """Lets signals wake an event loop, which would notice one that arrives just before it waits much later."""
-    with suppress(AttributeError, NotImplementedError, RuntimeError, ValueError):  # Windows; a thread that handles none
+    with suppress(RuntimeError, ValueError):  # a thread that handles none
         loop.add_signal_handler(signal.SIGWINCH, lambda: None)
 
 

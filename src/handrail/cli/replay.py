@@ -5,25 +5,22 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Annotated, Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import Parameter
 
-from handrail.cli.agents import imports_unsearched
-from handrail.cli.options import A_FOLDER, StoreOptions
+from handrail.cli.options import A_FOLDER, StoreOptions, import_object
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
-from handrail.operations import need_extra
+from handrail.cli.undo import find_command
 from handrail.operations.sessions import find_session, know_conversations
 from handrail.replay import Recording, Replay, replay
 from handrail.replay.replaying import Against
 from handrail.serde.formatting import count_noun
-from handrail.session.persistence.loading import known_items
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.waiting import run_on_new_loop
@@ -31,27 +28,15 @@ from handrail.waiting import run_on_new_loop
 _NOT_XML: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayChoices:
-    """What a session is replayed against, and what is written.
-
-    Attributes:
-        against: MODULE:NAME of a function that takes a Session and returns its ToolExecutor, or of the function of a
-            run; or an agent file. By default the agent of the run.
-        all: Continue after the first difference, with the recorded reply.
-        junit: Write the calls as test cases to this file, as JUnit XML.
-        html: Write the recorded session and its replay beside each other to this file.
-    """
-
-    against: Annotated[str | None, Parameter(metavar="NAME")] = None
-    all: Annotated[bool, Parameter(negative="")] = False
-    junit: Annotated[Path | None, Parameter(metavar="FILE")] = None
-    html: Annotated[Path | None, Parameter(metavar="FILE")] = None
-
-
-def replay_session(
-    session: str, /, *, choices: ReplayChoices = ReplayChoices(), options: StoreOptions = StoreOptions()
+def replay_session(  # noqa: PLR0913 - the options of the command
+    session: str,
+    /,
+    *,
+    against: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    all: Annotated[bool, Parameter(negative="")] = False,
+    junit: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    html: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    options: StoreOptions = StoreOptions(),
 ) -> int:
     """Run a recorded session again on copies, and compare each call: exit code 1 if something differs.
 
@@ -62,7 +47,11 @@ def replay_session(
 
     Args:
         session: The session, or a file of `sessions export`.
-        choices: What it is replayed against, and what is written.
+        against: MODULE:NAME of a function that takes a Session and returns its ToolExecutor, or of the function of a
+            run; or an agent file. By default the agent of the run.
+        all: Continue after the first difference, with the recorded reply.
+        junit: Write the calls as test cases to this file, as JUnit XML.
+        html: Write the recorded session and its replay beside each other to this file.
         options: The store and the output format.
     """
     screen, is_file = Screen(), Path(session).is_file()
@@ -71,12 +60,12 @@ def replay_session(
         name = session if recording is None else recording.session_id
         row = find_session(store, name)
         with redirect_stdout(sys.stderr):  # what modules and tools print
-            against = _find_program(store, row, choices.against)
-            look = None if choices.html is None else partial(_write_page, choices.html)
+            program = _find_program(store, row, against)
+            look = None if html is None else partial(_write_page, html)
             source = {"store": store} if recording is None else {}
-            outcome = run_on_new_loop(replay(recording or name, against, all=choices.all, look=look, **source))
-    if choices.junit is not None:
-        _write_cases(outcome, choices.junit)
+            outcome = run_on_new_loop(replay(recording or name, program, all=all, look=look, **source))
+    if junit is not None:
+        _write_cases(outcome, junit)
     _report(screen, outcome, options)
     return DONE if outcome.equal else FAILED
 
@@ -146,23 +135,13 @@ def _write_page(path: Path, store: Store, original: SessionRow, again: SessionRo
 
 def _find_program(store: Store, row: SessionRow, name: str | None) -> Against:
     if name is not None and not name.endswith(".agent"):
-        sys.path.insert(0, str(Path.cwd()))
-        try:
-            program: Any = resolve_name(name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise CycloptsError(msg=f"--against {name}: name an agent file, or MODULE:FUNCTION: {error}") from error
-        against: Against = program
+        against: Against = import_object(name, "name an agent file, or MODULE:FUNCTION")
         return against
-    need_extra()
-    with imports_unsearched():
-        from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - needs the extra, which is there
-        from handrail.cli.agents.plan import prepare_again  # noqa: PLC0415 - as above
-        from handrail.cli.agents.run import set_up_process  # noqa: PLC0415 - as above
+    command = find_command(store, row, name, option="--against")
+    from handrail.cli.agents.plan import prepare_again  # noqa: PLC0415 - needs the extra, which is there
+    from handrail.cli.agents.run import set_up_process  # noqa: PLC0415 - as above
+
     set_up_process()
-    commands: list[RunCommand] = known_items(store, row, lambda kind: kind is RunCommand).get(RunCommand, [])
-    if not (commands or name):
-        raise CycloptsError(msg=f"session {row.session_id} was not run by handrail run; name its program by --against")
-    command = commands[-1] if commands else RunCommand(agent_file=name or "")
     if name is not None or not Path(command.folder, command.agent_file).is_file():  # recorded on another machine
         command = replace(command, agent_file=name or command.agent_file, folder=str(Path.cwd()))
     run = prepare_again(command, "replayed")

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from cyclopts import Parameter
 
-from handrail.cli.options import COUNT, FILLED, MORE_THAN_ZERO, Entity, Limit, NewStoreOptions, StoreOptions
+from handrail.cli.options import COUNT, FILLED, MORE_THAN_ZERO, WHOLE, Entity, Limit, NewStoreOptions, StoreOptions
 from handrail.cli.process_exit import DONE, FAILED, TRY_AGAIN, WAITING
 from handrail.cli.screen import Field, Screen
 from handrail.operations import skip_unreadable
@@ -78,7 +78,7 @@ def submit_run(  # noqa: PLR0913 - the options of the command
     *,
     agent: Annotated[str, Parameter(metavar="NAME"), FILLED],
     at: Annotated[datetime | None, Parameter(metavar="TIME", validator=_check_time)] = None,
-    priority: Annotated[int, Parameter(metavar="N")] = 0,
+    priority: Annotated[int, WHOLE] = 0,
     queue: Annotated[str, Parameter(metavar="NAME")] = DEFAULT_QUEUE,
     deadline: Annotated[timedelta | None, MORE_THAN_ZERO] = None,
     request_limit: Annotated[int, COUNT] = MOST_REQUESTS,

@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -36,7 +35,7 @@ _UNBOUNDED = 1_000_000
 
 _GAP, _MOST_OF_CELL = 2, 120
 
-_DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
+_LOG = logging.getLogger("handrail")
 
 
 # ---------------------------------------------------------------------------------------------------------- the screen
@@ -84,13 +83,13 @@ class Screen:
 
     # ------------------------------------------------------------------------------------------------------ for people
 
-    def table(self, fields: Sequence[Field[T]], rows: Sequence[T], *, most: int | None = None) -> None:
-        """Prints rows with a heading, if there are any; at most so many of them, and how many more there are."""
+    def table(self, fields: Sequence[Field[T]], rows: Sequence[T]) -> None:
+        """Prints rows with a heading, if there are any."""
         longest = _MOST_OF_CELL if self.out.is_terminal else _UNBOUNDED
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
         lines: list[list[Text]] = []
         for place, column in enumerate(entry for entry in fields if entry.name):
-            cells = [column.text_for_people(row) for row in rows[:most]]
+            cells = [column.text_for_people(row) for row in rows]
             texts = [f"{cell:,}" if isinstance(cell, int) else fit_text(clean(cell or "-"), longest) for cell in cells]
             # The first one names the row, so that it is only folded at half of the width.
             width = min(max(map(cell_len, (column.name, *texts))), self.out.width // 2) if place == 0 else None
@@ -101,8 +100,6 @@ class Screen:
             table.add_row(*line)
         if rows:
             _print(self.out, table)
-        if most is not None and len(rows) > most:
-            self.note(f"And {len(rows) - most:,} more.")
 
     def record(self, fields: Iterable[tuple[str, str]], *, aside: bool = False) -> None:
         """Prints names and values, a pair a line; with `aside` on standard error, before a question."""
@@ -231,19 +228,16 @@ def is_set(environment: Mapping[str, str]) -> bool:
 def debugging() -> Generator[None]:
     """A block in which errors, and logged exceptions, are shown with their tracebacks."""
     handler = _Tracebacks()
-    log = logging.getLogger("handrail")
-    log.addHandler(handler)
-    token = _DEBUGGING.set(True)
+    _LOG.addHandler(handler)
     try:
         yield
     finally:
-        _DEBUGGING.reset(token)
-        log.removeHandler(handler)
+        _LOG.removeHandler(handler)
 
 
 def show_traceback(screen: Screen, error: BaseException) -> None:
     """Prints the traceback of an error that is about to be reported, if tracebacks are on."""
-    if _DEBUGGING.get():
+    if any(isinstance(handler, _Tracebacks) for handler in _LOG.handlers):
         screen.trace("".join(traceback.format_exception(error)))
 
 

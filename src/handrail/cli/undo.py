@@ -8,28 +8,35 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import CycloptsError, Parameter
 
 from handrail import undo
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.cli.agents import imports_unsearched
-from handrail.cli.ledger import executor_maker
-from handrail.cli.options import Entity, StoreOptions, Yes, check_can_ask
+from handrail.cli.options import Entity, StoreOptions, Yes, check_can_ask, import_object
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen
-from handrail.operations import need_extra
 from handrail.operations.sessions import find_session
 from handrail.runtime.execution import ASYNC
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.session.persistence.loading import known_items
+from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.undo import UndoPlan, UndoReport, UndoStep
 from handrail.waiting import run_on_new_loop
 
-_Act: TypeAlias = Callable[[tuple[ToolExecutor, ...]], Coroutine[Any, Any, int]]
+if TYPE_CHECKING:
+    from handrail.agents.run.interface import RunCommand
+
+ProgramAct: TypeAlias = Callable[[tuple[ToolExecutor, ...]], Coroutine[Any, Any, int]]
+"""What is done with the executors of a program."""
+
+SessionProgram: TypeAlias = Callable[[Session, ProgramAct], int]
+"""Makes the executors of a session, and does something with them."""
+
+_EXPECTED = "name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
 _STYLES = {"restored": "green", "compensated": "green", "unknown": "bold red", "impossible": "red"}
 
 STEP: Entity[UndoStep] = Entity(
@@ -86,7 +93,7 @@ def undo_calls(session: str, /, *, choices: UndoChoices = UndoChoices(), options
     check_can_ask(Screen(), "undoes calls", yes=choices.yes or choices.dry_run)
     with options.open(writing=True) as store:
         with redirect_stdout(sys.stderr):
-            enter = _find_program(store, session, choices.tools)
+            enter = find_program(store, session, choices.tools)
         with Session.open(store, session, create=False) as opened:
             return enter(opened, lambda executors: _undo(opened, executors, choices, options))
 
@@ -96,8 +103,7 @@ async def _undo(
 ) -> int:
     screen = Screen()
     if not choices.dry_run:
-        for executor in executors:
-            await executor.settle_open_async()
+        await settle(executors)
     plan = await ASYNC.in_thread(partial(undo.plan, session, choices.to, executors=executors))
     is_refused = not (plan.is_complete or choices.partial)
     if not options.as_json:
@@ -116,6 +122,13 @@ async def _undo(
     report = await undo.apply(plan, partial=choices.partial, approver=lambda _: True)
     _report(screen, report, options)
     return DONE if report.failed is None else FAILED
+
+
+async def settle(executors: tuple[ToolExecutor, ...]) -> int:
+    """Settles the open calls of a session."""
+    for executor in executors:
+        await executor.settle_open_async()
+    return DONE
 
 
 def _show(screen: Screen, plan: UndoPlan) -> None:
@@ -149,7 +162,14 @@ def _report(screen: Screen, report: UndoReport, options: StoreOptions) -> None:
         )
 
 
-def _find_program(store: Store, session_id: str, name: str | None) -> Callable[[Session, _Act], int]:
+def find_program(store: Store, session_id: str, name: str | None, *, option: str = "--tools") -> SessionProgram:
+    """The program of a session, by the name that an option has, or as the session has recorded it.
+
+    Raises:
+        CycloptsError: there is no such program; `option` names the option.
+        AgentError: its agent cannot be loaded.
+        SessionNotFoundError: there is no such session.
+    """
     row = find_session(store, session_id)
     if name is not None and name.endswith(".yaml"):
         from handrail.adapters.mcp.proxy import open_proxy  # noqa: PLC0415 - needs the extra `mcp`
@@ -157,35 +177,48 @@ def _find_program(store: Store, session_id: str, name: str | None) -> Callable[[
 
         servers = read_servers(Path(name))
 
-        async def behind_proxy(session: Session, act: _Act) -> int:
+        async def behind_proxy(session: Session, act: ProgramAct) -> int:
             async with open_proxy(servers, session=session) as proxy:
                 return await act((proxy.executor,))
 
         return lambda session, act: run_on_new_loop(behind_proxy(session, act))
     if name is not None and not name.endswith(".agent"):
-        make = executor_maker(name, option="--tools")
+        make_executor = import_object(name, _EXPECTED)
 
-        def enter(session: Session, act: _Act) -> int:
-            with make(session) as executor:
+        def enter(session: Session, act: ProgramAct) -> int:
+            executor = make_executor(session) if callable(make_executor) else None
+            if not isinstance(executor, ToolExecutor):
+                raise CycloptsError(msg=f"{option} {name}: {_EXPECTED}")
+            with executor:
                 return run_on_new_loop(act((executor,)))
 
         return enter
-    need_extra()
-    with imports_unsearched():
-        from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
-        from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
-        from handrail.agents.run.interface import RunCommand  # noqa: PLC0415
-    commands: list[RunCommand] = known_items(store, row, lambda kind: kind is RunCommand).get(RunCommand, [])
-    if not (commands or name):
-        raise CycloptsError(
-            msg=f"session {session_id} was not run by handrail run; name its program with --tools MODULE:FUNCTION"
-        )
-    command = commands[-1] if commands else RunCommand(agent_file=name or "")
+    command = find_command(store, row, name, option=option)
+    from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
+    from handrail.agents.approval.rules import read_rules  # noqa: PLC0415
+
     agent = load_agent(name or Path(command.folder, command.agent_file))
     rules = None if command.rules is None else read_rules(Path(command.folder, command.rules))
-    root = Path(command.folder, command.root or "") if commands else None
+    root = Path(command.folder, command.root or "")
 
-    def enter_agent(session: Session, act: _Act) -> int:
+    def enter_agent(session: Session, act: ProgramAct) -> int:
         return run_on_new_loop(agent.with_executors(act, RunOptions(session=session, rules=rules, root=root)))
 
     return enter_agent
+
+
+def find_command(store: Store, row: SessionRow, agent_file: str | None, *, option: str) -> RunCommand:
+    """The command of the run of a session, as it is recorded; else that of a run of an agent file.
+
+    Raises:
+        CycloptsError: there is neither; `option` names a program.
+        ImportError: agents are not installed.
+    """
+    from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - needs the extra
+
+    commands: list[RunCommand] = known_items(store, row, lambda kind: kind is RunCommand).get(RunCommand, [])
+    if not (commands or agent_file):
+        raise CycloptsError(
+            msg=f"session {row.session_id} was not run by handrail run; name its program with {option} MODULE:FUNCTION"
+        )
+    return commands[-1] if commands else RunCommand(agent_file=agent_file or "")

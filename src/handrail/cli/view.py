@@ -6,13 +6,11 @@ import socket
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import CycloptsError, Parameter, validators
+from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.options import StoreOptions
+from handrail.cli.options import PORT, StoreOptions
 from handrail.cli.screen import Screen
 from handrail.operations.sessions import find_session, know_conversations
-
-_PORTS = validators.Number(gte=0, lte=65_535)
 
 
 def view_session(  # noqa: PLR0913 - the options of the command
@@ -20,7 +18,7 @@ def view_session(  # noqa: PLR0913 - the options of the command
     /,
     *,
     export: Annotated[Path | None, Parameter(metavar="FILE")] = None,
-    port: Annotated[int, Parameter(validator=_PORTS, metavar="PORT")] = 0,
+    port: Annotated[int | None, PORT] = None,
     allow_actions: Annotated[bool, Parameter(negative="")] = False,
     trace_url: Annotated[str, Parameter(metavar="URL")] = "",
     options: StoreOptions = StoreOptions(),
@@ -57,7 +55,7 @@ def view_session(  # noqa: PLR0913 - the options of the command
         else:
             screen.say(f"The page of session {session} is in {export}.")
         return
-    with options.open(writing=allow_actions) as store, socket.create_server(("127.0.0.1", port)) as listener:
+    with options.open(writing=allow_actions) as store, socket.create_server(("127.0.0.1", port or 0)) as listener:
         server = ViewServer(store, listener.getsockname()[1], allow_actions=allow_actions, trace_url=trace_url)
         address = server.address(None if session is None else find_session(store, session).session_id)
         # No browser is opened: with what one is started can be read by all users of the machine.

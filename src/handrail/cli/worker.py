@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.options import COUNT, MORE_THAN_ZERO, NewStoreOptions
+from handrail.cli.options import COUNT, MORE_THAN_ZERO, PORT, NewStoreOptions
 from handrail.cli.process_exit import interruptible, wake_on_signals
 from handrail.cli.screen import Screen
 from handrail.errors import AgentError
@@ -26,15 +25,7 @@ from handrail.worker.resuming import OnChange, ResumeOptions
 from handrail.worker.worker import Worker, open_queue, serve_health
 
 _OUTAGES = {"SessionLostError", "StoreUnavailableError", "ConnectorException"}  # the last one of procrastinate
-_HIGHEST_PORT: Final = 65_535
 _HAND_BACK: Final = timedelta(seconds=5)
-
-
-def _read_port(_type: object, tokens: Any) -> int:  # noqa: ANN401 - of cyclopts
-    text = tokens[0].value
-    if not (text.isdecimal() and 0 < int(text) <= _HIGHEST_PORT):
-        raise ValueError(f"{text!r} is not a port: a number from 1 to {_HIGHEST_PORT:,}.")
-    return int(text)
 
 
 def run_worker(  # noqa: PLR0913 - the options of the command
@@ -47,7 +38,7 @@ def run_worker(  # noqa: PLR0913 - the options of the command
     drain: Annotated[bool, Parameter(negative="")] = False,
     on_change: OnChange = "warn",
     cron: Annotated[tuple[str, ...], Parameter(metavar="ENTRY")] = (),
-    health: Annotated[int | None, Parameter(converter=_read_port, metavar="PORT")] = None,
+    health: Annotated[int | None, PORT] = None,
     options: NewStoreOptions = NewStoreOptions(),
 ) -> None:
     """Carry out the runs that are submitted, and those of workers that have died.
@@ -79,7 +70,6 @@ def run_worker(  # noqa: PLR0913 - the options of the command
     sys.path.insert(0, "")
     _begin_log()
     check_queue(queue, "worker")
-    _check_free(health)
     beat, patience = heartbeat.total_seconds(), grace.total_seconds()
     agents_by_name = _load(agents)
     entries = [read_cron(text) for text in cron]
@@ -97,8 +87,9 @@ def run_worker(  # noqa: PLR0913 - the options of the command
         stops.append(partial(loop.call_soon_threadsafe, worker.stop))
         if signals:  # before there was anything to stop
             worker.stop()
-        Screen().remark(f"Working on queue {queue} of {store.url}, with {', '.join(agents_by_name)}. Ctrl-C ends it.")
+        begins = f"Working on queue {queue} of {store.url}, with {', '.join(agents_by_name)}. Ctrl-C ends it."
         async with serve_health(worker, health, limit=3 * beat):
+            Screen().remark(begins)
             await worker.serve()
 
     def stop_all() -> None:  # in a signal handler, which runs also while a function blocks the loop
@@ -111,14 +102,6 @@ def run_worker(  # noqa: PLR0913 - the options of the command
     with ending as signals, options.open(writing=True) as store:
         check_writable(store)
         _run(serve())
-
-
-def _check_free(port: int | None) -> None:
-    try:
-        if port is not None:
-            socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        raise CycloptsError(msg=f"--health {port} cannot be served: {error.strerror}") from error
 
 
 def _load(names: Sequence[str]) -> Mapping[str, Runnable]:

@@ -15,7 +15,7 @@
     │                               UnboundResourceError CircularResourceError WrongResourceError
     ├── FilesystemError             handler or model: PathNotFoundError PathConflictError PathEscapeError; developer:
     │                               RootMissingError JournalError FilesystemBusyError
-    ├── PosixRequiredError SandboxError        developer: the machine lacks something
+    ├── SandboxError                developer: the machine lacks something
     ├── DocumentError               developer: a document, with file, line and column: OverridesError
     ├── AgentError                  developer: AgentFileError ApprovalRulesError ProjectError DiscoveryError
     │                               RegistryError ResolutionError UnknownModelError FactoryError ToolConflictError

@@ -93,18 +93,6 @@ class CompletionCheckError(DeveloperMistake):
         self.fault = fault
 
 
-class PosixRequiredError(HandrailError):
-    """A POSIX system is needed; `needed` is the module or function that this one lacks."""
-
-    def __init__(self, what: str, *, needed: str) -> None:
-        super().__init__(
-            f"{what} works on POSIX systems only (Linux, macOS): it needs {needed}, which does not exist here. The "
-            "core, sessions in memory and on PostgreSQL, files of SQLite opened with read_only=True, and "
-            "InMemoryFilesystem work everywhere; run the rest in WSL or a container."
-        )
-        self.needed = needed
-
-
 class SandboxError(HandrailError):
     """A sandbox of an `engine` cannot be started on this machine; `cure` says what to do."""
 

@@ -100,21 +100,7 @@ class TurnConflictError(ModelVisibleError):
 
 # Not an AgentError: the project is sound, and the model that asked for the call can do without it.
 class AgentDepthError(ModelVisibleError):
-    """Agents call each other too deep; the call that would go deeper fails. The agent that was started is at depth 1.
-
-    Attributes:
-        path: the agents that called each other, the first one first.
-        attempted: the agent that was not started.
-    """
-
-    def __init__(self, *, limit: int, path: Sequence[str], attempted: str) -> None:
-        super().__init__(
-            f"agent {attempted} was not started: it would be at depth {len(path) + 1}, and the limit is {limit} "
-            f"({'/'.join((*path, attempted))}). Do the work without it."
-        )
-        self.limit = limit
-        self.path: tuple[str, ...] = tuple(path)
-        self.attempted = attempted
+    """Agents call each other too deep, and the call that would go deeper fails. The first agent is at depth 1."""
 
 
 class LeaseLostError(ModelVisibleError):

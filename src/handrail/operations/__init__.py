@@ -6,19 +6,11 @@ Nothing here prints, or reads options. An error names the command that a person 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import TypeVar
 
 from handrail.errors import StoreCorruptError
 
 T = TypeVar("T")
-
-
-def need_extra() -> None:
-    """Makes sure that the extra `agents` is installed."""
-    missing = [name for name in ("pydantic_ai", "ruamel") if find_spec(name) is None]
-    if missing:
-        raise ImportError(f'agents need {" and ".join(missing)}, not installed here: pip install "handrail[agents]"')
 
 
 def skip_unreadable(rows: Iterator[T], faults: list[str]) -> Iterator[T]:

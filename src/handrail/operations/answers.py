@@ -2,9 +2,8 @@
 
 An answer is a row of the store, which is written while a run has the session open, too. What was shown is looked at
 again before, because another person may have answered it, or a run may have resumed it, since; and of two rows for one
-call the store takes the first. So of two answers to one question the first counts, and the other is refused. The holder
-of the session takes the answer in at its next step; if no process holds it, the process that answers does. A run of
-workers that waits is open then.
+call the store takes the first. So of two answers to one question the first counts, and the other is refused. The
+process that makes the call reads the answer, and records it in the session. A run of workers that waits is open then.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 from handrail.errors import SessionError, SessionLockedError
-from handrail.operations.questions import StoredQuestion, last_attempt, session_items, stored_questions
+from handrail.operations.questions import StoredQuestion, last_attempt, stored_questions
 from handrail.operations.runs import wake_run
 from handrail.operations.sessions import name_call
 from handrail.redaction import redacted
 from handrail.session.open_calls import GivenAnswer, RecordedAnswer, answer_row
-from handrail.session.persistence.loading import append_to_logs, held_session
+from handrail.session.persistence.loading import held_session
 from handrail.session.persistence.protocol import AnswerChange
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
@@ -59,7 +58,6 @@ def give_answer(store: Store, question: StoredQuestion, answer: GivenAnswer) -> 
         if store.apply(UnitOfWork((change,))) is None:
             break
         # Another person has answered meanwhile, so the question is looked at again.
-    _take_in(store, session_id)
     wake_run(store, session_id)
     # One that is not there any more has been carried out by the holder of its session meanwhile.
     after = stored_questions(store, session_id)
@@ -114,10 +112,3 @@ def _change(store: Store, question: StoredQuestion, answer: GivenAnswer) -> Answ
         first_asked=question.first_asked,
     )
     return AnswerChange(question.row, answer_row(question.call_session, question.call, row_answer, store.now()))
-
-
-def _take_in(store: Store, session_id: str) -> None:
-    with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)) as lock:
-        own = (entry for entry in stored_questions(store, session_id) if entry.session_id == session_id)
-        answers = [(entry, entry.row_answer) for entry in own if entry.row_answer]
-        append_to_logs(store, lock, [item for pair in answers for item in session_items(*pair)])

@@ -7,7 +7,7 @@ was read, so that a decision never applies to another state.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
@@ -86,17 +86,15 @@ class EffectView(NamedTuple):
         return "- (it is not recorded)" if self.row.value is None else format_json(value, indent=2)
 
 
-def with_agents(store: Store, rows: Iterable[EffectRow]) -> list[EffectView]:
-    """Effects, each with its agent; each session is read once."""
+def with_agents(store: Store, rows: Iterable[EffectRow]) -> Iterator[EffectView]:
+    """Effects, each with its agent, which is read when the effect is asked for; each session is read once."""
     now, agents = store.now(), dict[str, str]()
-    views: list[EffectView] = []
     for row in rows:
         session_id = row.owner.session_id or row.partition
         if session_id not in agents:
             session = store.find(session_id) if session_id else None
             agents[session_id] = "" if session is None else agent_of_session(store, session)
-        views.append(EffectView(row, now, agents[session_id]))
-    return views
+        yield EffectView(row, now, agents[session_id])
 
 
 def is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
@@ -108,26 +106,28 @@ def is_unapplied(store: Store, row: EffectRow, now: datetime) -> bool:
     return any((call.state, call.key, call.call) == ("unapplied", row.key, row.owner.call) for call in calls)
 
 
-def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:
-    """The newest rows first; at most `limit` of them."""
-    return sorted(rows, key=attrgetter("created_at"), reverse=True)[:limit]
+def newest(rows: Iterable[EffectRow]) -> list[EffectRow]:
+    """The newest rows first."""
+    return sorted(rows, key=attrgetter("created_at"), reverse=True)
 
 
-def find_effects(store: Store, key: str, partition: str | None) -> list[EffectRow]:
-    """The rows of a key by what is proved of their owners, at least one; more only without a partition.
+def find_effect(store: Store, key: str, partition: str | None) -> EffectRow:
+    """The row of a key by what is proved of its owner; `partition` is needed where several have the key.
 
     Raises:
-        LedgerError: there is none.
+        LedgerError: there is none, or there are several.
     """
     # Keys are unique only within a partition.
     rows = [row for row in store.rows(key) if partition in {None, row.partition}]
-    if not rows:
-        where = "" if partition is None else f" in the partition {partition!r}"
-        raise LedgerError(
-            f"{store.url} has no effect {key}{where}; handrail ledger list shows all", key=key, status="absent"
-        )
-    now = store.now()
-    return [prove_owner(store, row, now) for row in rows]
+    if len(rows) == 1:
+        return prove_owner(store, rows[0], store.now())
+    if rows:
+        partitions = ", ".join(sorted(row.partition or '""' for row in rows))
+        text = f"{len(rows)} sessions have an effect {key}; name one with --partition: {partitions}"
+        raise LedgerError(text, key=key, status="ambiguous")
+    where = "" if partition is None else f" in the partition {partition!r}"
+    text = f"{store.url} has no effect {key}{where}; handrail ledger list shows all"
+    raise LedgerError(text, key=key, status="absent")
 
 
 # ------------------------------------------------------------------------------------------------------------- findings

@@ -5,7 +5,7 @@ waits for other calls, of its handler or of an agent that it has called, is not 
 
 The question of an agent is stored in the session of its outermost run, also if the call belongs to a session below it;
 that is the session in which the run is resumed. The question of a program's own loop is stored in the session of the
-call. An answer is a row of the store until the holder of the session takes it in.
+call. An answer is a row of the store until the call is made, or asked about again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
-from handrail.operations import need_extra, skip_unreadable
+from handrail.operations import skip_unreadable
 from handrail.operations.sessions import agent_of_session, find_session, is_named_by, name_call
 from handrail.runtime import ToolInvoked
 from handrail.runtime.ledger.records import read_arguments
@@ -27,7 +27,6 @@ from handrail.session.open_calls import (
     CallQuestion,
     GivenAnswer,
     PostponedCall,
-    RecordedAnswer,
     answer_in,
     describe_answer,
     last_postponed,
@@ -65,9 +64,7 @@ class StoredQuestion:
         digest: names exactly these arguments; empty if the call waits for something else.
         command: the `RunCommand` of the run; `None` for a program's own loop.
         answer: `None` as long as it is open.
-        record: the item of the session that holds it.
         row: the answer to its call that is a row of the store, also one to an earlier question about the call.
-        row_answer: that answer, if it is to this question and the session has not taken it in yet.
     """
 
     session_id: str
@@ -88,9 +85,7 @@ class StoredQuestion:
     digest: str = ""
     command: Any = field(default=None, repr=False)
     answer: GivenAnswer | None = None
-    record: Any = field(default=None, repr=False)
     row: AnswerRow | None = field(default=None, repr=False)
-    row_answer: RecordedAnswer | None = field(default=None, repr=False)
 
     @property
     def is_recorded(self) -> bool:
@@ -128,7 +123,6 @@ def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator
             model_text=arguments.words,
             digest=question.digest,
             answer=item.answer,
-            record=item,
         )
 
 
@@ -167,22 +161,7 @@ def _agent_questions(
             # Of the run of a program no command is recorded; this is the name that `handrail new` gives the agent file.
             command=commands[-1] if commands else RunCommand(agent_file=f"{call.path[0]}.agent"),
             answer=None if record.is_open else answer,
-            record=record,
         )
-
-
-def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[object, ...]:
-    """The items of an answer for a session: as its loop, or the gate of a run, records it."""
-    record: Any = question.record
-    decision = answer.given
-    if isinstance(record, PostponedCall):
-        return (record.with_answer(decision, answer.last_attempt),)
-    from handrail.agents.approval.decisions import Answer, approval_record, resolve_answer  # noqa: PLC0415 - the question needs the extra
-
-    verdict = Answer("yes" if decision.approved else "no", decision.remember, decision.reason)
-    judgement, grant = resolve_answer(record.call, verdict, by=decision.by, at=decision.at)
-    decided = approval_record(record.call, judgement, at=decision.at)
-    return (decided,) if grant is None else (grant, decided)
 
 
 def agents_asking(store: Store, question: StoredQuestion) -> tuple[str, ...]:
@@ -279,8 +258,7 @@ def _session_questions(store: Store, row: SessionRow) -> Iterator[StoredQuestion
         items = known_items(store, row, lambda kind: kind is PostponedCall)
         yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)
         return
-    need_extra()
-    from handrail.agents.approval.decisions import ApprovalRecord  # noqa: PLC0415 - needs the extra, which is there
+    from handrail.agents.approval.decisions import ApprovalRecord  # noqa: PLC0415 - needs the extra
     from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - as above
 
     items = known_items(store, row, lambda kind: kind in {PostponedCall, ApprovalRecord, RunCommand})
@@ -290,11 +268,13 @@ def _session_questions(store: Store, row: SessionRow) -> Iterator[StoredQuestion
 
 def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
     """The time of the newest record of the call of a program's own loop, as of `RecordedAnswer`."""
-    if not isinstance(question.record, PostponedCall):
-        return None
-    number = store.record_of_call(question.call_session, question.call.outermost.storable)
-    record = None if number is None else recorded_item(store, question.call_session, number)
+    record = None if question.path else _record(store, question)
     return record.at if isinstance(record, ToolInvoked) else None
+
+
+def _record(store: Store, question: StoredQuestion) -> Any:  # noqa: ANN401 - of any class
+    number = store.record_of_call(question.call_session, question.call.outermost.storable)
+    return None if number is None else recorded_item(store, question.call_session, number)
 
 
 def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[StoredQuestion]:
@@ -308,11 +288,10 @@ def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[St
             last, answer = last_attempt(store, question), row_answer.given
             if row_answer.is_about(question.digest, question.asks, last, first_asked=question.first_asked):
                 answer_with_reason = replace(answer, reason=describe_answer(answer.approved, answer.reason))
-                question = replace(question, answer=answer_with_reason, row_answer=row_answer)
+                question = replace(question, answer=answer_with_reason)
         yield question
 
 
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
-    number = store.record_of_call(question.call_session, question.call.outermost.storable)
-    record = None if number is None else recorded_item(store, question.call_session, number)
+    record = _record(store, question)
     return record is not None and bool(record.final)

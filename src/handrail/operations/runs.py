@@ -26,7 +26,7 @@ from handrail.readable import format_when
 from handrail.redaction import redacted
 from handrail.serde import codec
 from handrail.session.persistence.protocol import RunChange, RunRow, RunStatus, SessionRow
-from handrail.session.session import check_session_arguments
+from handrail.session.session import check_session_arguments, is_text
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
 
@@ -231,13 +231,8 @@ def store_run(  # noqa: PLR0913 - what a run is
 def _check(data: RunData, at: datetime | None, priority: int, queue: str) -> None:
     limit, zone = data.request_limit, "a time with a zone: datetime.now(UTC) + timedelta(minutes=5)"
     arguments: tuple[tuple[str, object, object, str], ...] = (
-        ("agent", data.agent, _is_text(data.agent) and data.agent.strip(), "the name of an agent"),
-        (
-            "input",
-            data.input,
-            data.input is None or _is_text(data.input),
-            "text, or None to finish what the session has",
-        ),
+        ("agent", data.agent, is_text(data.agent) and data.agent.strip(), "the name of an agent"),
+        ("input", data.input, data.input is None or is_text(data.input), "text, or None to finish what there is"),
         ("at", at, _is_aware(at), zone),
         ("deadline", data.deadline, _is_aware(data.deadline), zone),
         ("priority", priority, type(priority) is int and abs(priority) <= HIGHEST_PRIORITY, _PRIORITY),
@@ -250,10 +245,6 @@ def _check(data: RunData, at: datetime | None, priority: int, queue: str) -> Non
         expected = f"a time after that at which it begins, {at.isoformat()}"
         raise InvalidArgumentError(function="submit", argument="deadline", value=data.deadline, expected=expected)
     check_queue(queue)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _is_aware(moment: object) -> bool:

@@ -51,17 +51,18 @@ def check_session_arguments(function: str, session_id: object, tags: object = No
         InvalidArgumentError: one of them cannot be stored.
     """
     check_argument(function, "tags", tags, (Mapping, NoneType), _TAGS)
-    is_id = session_id is None or (_is_text(session_id) and bool(session_id) and "\0" not in str(session_id))
+    is_id = session_id is None or (is_text(session_id) and bool(session_id) and "\0" not in str(session_id))
     texts = [("session_id", session_id, is_id, _ID)]
     for name, value in cast("Mapping[Any, Any]", tags or {}).items():
-        texts.append(("a name in tags", name, _is_text(name), _TAGS))
-        texts.append((f"tags[{name!r}]", value, _is_text(value), "text of valid Unicode; write str(...) around it"))
+        texts.append(("a name in tags", name, is_text(name), _TAGS))
+        texts.append((f"tags[{name!r}]", value, is_text(value), "text of valid Unicode; write str(...) around it"))
     for argument, value, fits, expected in texts:
         if not fits:
             raise InvalidArgumentError(function=function, argument=argument, value=value, expected=expected)
 
 
-def _is_text(value: object) -> bool:
+def is_text(value: object) -> bool:
+    """Returns whether a value is text of valid Unicode."""
     # A lone surrogate has no UTF-8, so stores cannot hold it: it is dropped, and the text differs.
     return isinstance(value, str) and escape_surrogates(value) is value
 

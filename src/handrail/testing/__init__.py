@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from handrail.testing.crash import Completed, Crashed, crash_at, run_to_crash
     from handrail.testing.script import Call, Expect, Outcome, Reply, Script, play, play_async
     from handrail.testing.scripted_model import ScriptedModel
-    from handrail.testing.single_call import assert_replays, assert_undoes, run_tool, run_tool_async
+    from handrail.testing.single_call import assert_replays, assert_undoes, run_tool
 else:
     __getattr__ = lazy_exports(
         __name__,
@@ -23,7 +23,7 @@ else:
             "crash": "Completed Crashed crash_at run_to_crash",
             "script": "Call Expect Outcome Reply Script play play_async",
             "scripted_model": "ScriptedModel",
-            "single_call": "assert_replays assert_undoes run_tool run_tool_async",
+            "single_call": "assert_replays assert_undoes run_tool",
         },
     )
 
@@ -44,7 +44,6 @@ __all__ = [
     "play_async",
     "run_to_crash",
     "run_tool",
-    "run_tool_async",
 ]
 
 _START = datetime(2026, 1, 1, 12, tzinfo=UTC)

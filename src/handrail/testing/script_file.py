@@ -24,12 +24,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-from handrail.errors import DocumentError, ParseError, ScriptError
-from handrail.serde import document, parse
-from handrail.serde.formatting import quote_value
+from handrail.errors import DocumentError, ScriptError
+from handrail.serde import document
+from handrail.serde.yaml_fields import YamlFields, as_error
 from handrail.testing.script import Reply, Script
+
+_EMPTY: Final = document.YamlMap((), line=1, column=1)
 
 
 def read_script(path: Path) -> Script:
@@ -55,29 +57,12 @@ class _Document:
 def parse_script(text: str, *, name: str = "the script") -> Script:
     """Reads a script from YAML text; `name` is its name in errors. `ScriptError` as of `read_script`."""
     try:
-        root = document.read_tree(text, name=name) or document.YamlMap((), line=1, column=1)
-        data = _plain(root, name)
+        tree = YamlFields(document.read_tree(text, name=name) or _EMPTY, "a script", name, DocumentError)
+        replies: Sequence[Reply] = tree.read(_Document).get("replies", ())
+        if "replies" not in tree.keys:
+            tree.add_fault("$", "the key 'replies' is missing", key="replies")
+        if tree.faults:
+            raise as_error(tree.faults, DocumentError, name)
     except DocumentError as error:
         raise ScriptError(str(error)) from error
-    try:
-        replies = parse(_Document, data).replies
-    except ParseError as error:
-        node = document.node_at(root, error.faults[0][0])
-        raise ScriptError(f"{name}:{node.line}:{node.column}: {error}") from error
     return Script(replies, name=name)
-
-
-def _plain(tree: document.YamlNode, file: str) -> Any:  # noqa: ANN401 - any value of JSON
-    if isinstance(tree, document.YamlScalar):
-        return tree.value
-    if isinstance(tree, document.YamlList):
-        return [_plain(item, file) for item in tree.items]
-    values: dict[str, Any] = {}
-    for key, value in tree.entries:
-        name = key.text if isinstance(key, document.YamlScalar) else ""
-        if name in values:
-            raise DocumentError(
-                f"the key {quote_value(name)} stands here twice", file=file, line=key.line, column=key.column
-            )
-        values[name] = _plain(value, file)
-    return values

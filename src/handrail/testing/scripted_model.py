@@ -89,18 +89,15 @@ class ScriptedModel(FunctionModel):
         return ModelResponse(parts=parts, usage=counts)
 
     async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-        reply = self.playback.next(_sent_messages(messages, info))
-        calls = _calls(reply, info, f"answer-{len(messages)}")
         # An empty text is still one piece: `FunctionModel` refuses a stream without any.
-        for line in reply.text.splitlines(keepends=True) or ([] if calls else [""]):
-            yield line
-        for index, part in enumerate(calls):
+        for index, part in enumerate((await self._reply(messages, info)).parts or [TextPart("")]):
             if isinstance(part, ToolCallPart):
                 # The text of the script, because PydanticAI would decode and encode it.
                 arguments = part.args if isinstance(part.args, str) else part.args_as_json_str()
                 yield {index: DeltaToolCall(part.tool_name, arguments, tool_call_id=part.tool_call_id)}
-            else:
-                yield part.content
+            elif isinstance(part, TextPart):
+                for line in part.content.splitlines(keepends=True) or [""]:
+                    yield line
 
 
 def _calls(reply: Reply, info: AgentInfo, answer_id: str) -> list[ToolCallPart | TextPart]:

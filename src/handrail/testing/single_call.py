@@ -50,20 +50,6 @@ def run_tool(
         return executor.execute(call)
 
 
-async def run_tool_async(
-    tool: Tool[Any, Any],
-    params: object = None,
-    *,
-    session: Session | None = None,
-    resources: ResourceDeclaration = None,
-    effect_ledger: EffectLedger | None = None,
-) -> ToolMessage:
-    """Runs one tool on the running event loop; see `run_tool`."""
-    executor, call = _prepare(tool, params, session, resources, effect_ledger)
-    with executor.environment.prompt.resources:
-        return await executor.execute_async(call)
-
-
 def assert_undoes(
     tool: Tool[Any, Any],
     params: object = None,

@@ -271,11 +271,12 @@ class TranscriptReader:
         self._claims: Mapping[CallRef, OpenCall] = {}
         self._outer = self._notes_above()
 
-    def read(self, *, following: bool = False, until: int | None = None) -> Iterator[TranscriptItem]:
+    def read(self, *, until: int | None = None) -> Iterator[TranscriptItem]:
         """Reads what was added since, and yields what nothing will change any more, in order.
 
+        Calls that have ended are yielded before their conversation answers them.
+
         Args:
-            following: whether to yield calls that have ended before their conversation answers them.
             until: the number of the last entry that is read; `None` for all.
 
         Raises:
@@ -297,12 +298,7 @@ class TranscriptReader:
                 self._place = entry.number
                 yield from self._take_items()
             self._place = end
-        yield from self._take_items(following=following)
-
-    def finish(self) -> Iterator[TranscriptItem]:
-        """Yields the rest, as far as it is known."""
-        self._close(*self._last.values(), self._alone.values())
-        yield from self._take_items()
+        yield from self._take_items(following=True)
 
     def unfinished(self) -> Iterator[TranscriptItem]:
         """What may still change, as it stands; it is yielded again by what reads on."""

@@ -8,6 +8,9 @@ stands now. What is recorded is what the commands record (`handrail.operations`)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
+from hmac import compare_digest, digest
+from secrets import token_bytes
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
@@ -24,7 +27,6 @@ from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import prove_owner
-from handrail.view.guard import FormKey
 from handrail.view.lists import MAY_HAVE_HAPPENED, questions_about
 
 FormFields: TypeAlias = Mapping[str, str]
@@ -56,15 +58,20 @@ class PageActions:
     def __init__(self, store: Store) -> None:
         self.user: str = user_name()
         self._store = store
-        self._key = FormKey()
+        self._key = token_bytes(32)  # of this start
 
     def question_token(self, question: StoredQuestion) -> str:
         """The token of the form about a question."""
-        return self._key.seal(*_question_parts(question))
+        call = name_call(question.call)
+        return self._seal("question", question.session_id, question.call_session, call, question.digest, *question.asks)
 
     def effect_token(self, row: EffectRow) -> str:
         """The token of the form about an effect."""
-        return self._key.seal(*_effect_parts(row))
+        return self._seal("effect", row.partition, row.key, row.effect_id, str(row.fence), row.status)
+
+    def _seal(self, *shown: str) -> str:
+        parts = b"\0".join(sha256(part.encode(errors="surrogatepass")).digest() for part in shown)
+        return digest(self._key, parts, "sha256").hex()
 
     def can_settle(self, row: EffectRow) -> bool:
         """Returns whether a person has to find out whether an effect has happened."""
@@ -90,7 +97,7 @@ class PageActions:
         """
         session_id, call = fields["session"], fields["call"]
         question = next((item for item in self.find_questions(session_id) if name_call(item.call) == call), None)
-        if question is None or not self._key.fits(fields["token"], *_question_parts(question)):
+        if question is None or not _is_same(fields["token"], self.question_token(question)):
             raise SessionError(
                 f"call {call} of session {session_id} has been decided since it was shown, or something else is asked, "
                 "so nothing was recorded; this is how it stands now"
@@ -110,7 +117,7 @@ class PageActions:
         row = self._store.get(fields["partition"], key)
         if row is None:
             raise LedgerError(f"there is no effect {key} any more, so nothing was recorded", key=key, status="absent")
-        if not self._key.fits(fields["token"], *_effect_parts(row)):
+        if not _is_same(fields["token"], self.effect_token(row)):
             raise concurrent_change(row)
         happened = fields["outcome"] == "happened"
         why = (
@@ -152,14 +159,9 @@ async def read_form(request: Request, form: Mapping[str, frozenset[str]]) -> For
     return fields
 
 
+def _is_same(token: str, expected: str) -> bool:
+    return compare_digest(token.encode(errors="replace"), expected.encode())
+
+
 def _address(session_id: str, call: CallRef) -> str:
     return f"/run?{urlencode({'session': session_id})}#{quote(f'{session_id}/{call.key}')}"
-
-
-def _question_parts(question: StoredQuestion) -> tuple[str, ...]:
-    call = name_call(question.call)
-    return "question", question.session_id, question.call_session, call, question.digest, *question.asks
-
-
-def _effect_parts(row: EffectRow) -> tuple[str, ...]:
-    return "effect", row.partition, row.key, row.effect_id, str(row.fence), row.status

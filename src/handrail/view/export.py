@@ -22,14 +22,9 @@ from handrail.view.render import Look, count_outcomes, render, render_part, rend
 from handrail.view.run_page import RunReader, read_details
 
 
-def asset(name: str) -> str:
-    """The style or the script of pages, as it is."""
-    return (files("handrail.view") / "templates" / name).read_text("utf-8")
-
-
-def inline(text: str) -> Markup:
-    """Style or script of this package, which stands in a page as it is."""
-    return Markup(text)  # noqa: S704 - of this package
+def asset(name: str) -> Markup:
+    """The style or the script of pages, which stands in a page as it is."""
+    return Markup((files("handrail.view") / "templates" / name).read_text("utf-8"))  # noqa: S704 - of this package
 
 
 def export_run(store: Store, session_id: str, *, trace_url: str = "") -> str:
@@ -73,7 +68,7 @@ def _page_values(store: Store) -> dict[str, object]:
     style, script = asset("view.css"), asset("view.js")
     policy = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}; base-uri 'none'"
     source = f"Handrail {__version__}, from {store.url}. Secrets are masked."
-    return {"style": inline(style), "script": inline(script), "policy": policy, "source": source}
+    return {"style": style, "script": script, "policy": policy, "source": source}
 
 
 def _source(text: str) -> str:

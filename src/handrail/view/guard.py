@@ -17,10 +17,9 @@ no script but its own, stand in no frame, and stay in no cache.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from hashlib import sha256
-from hmac import compare_digest, digest
+from hmac import compare_digest
 from html import escape
-from secrets import token_bytes, token_urlsafe
+from secrets import token_urlsafe
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -50,22 +49,6 @@ _ENTRANCE: Final = """\
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application."""
-
-
-class FormKey:
-    """Seals forms of this start: what a form does is bound to what its page has shown."""
-
-    def __init__(self) -> None:
-        self._key = token_bytes(32)
-
-    def seal(self, *shown: str) -> str:
-        """The token of a form about what was shown."""
-        parts = b"\0".join(sha256(part.encode(errors="surrogatepass")).digest() for part in shown)
-        return digest(self._key, parts, "sha256").hex()
-
-    def fits(self, token: str, *shown: str) -> bool:
-        """Returns whether a form is about that."""
-        return compare_digest(token.encode(errors="replace"), self.seal(*shown).encode())
 
 
 class Guard:

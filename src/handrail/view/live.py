@@ -53,10 +53,6 @@ class _Part:
         return self.html
 
 
-def _count(part: PagePart) -> int:
-    return len(part) if isinstance(part, Sequence) else 1
-
-
 class LiveRun:
     """A session as far as it was read; used by many threads."""
 
@@ -82,9 +78,19 @@ class LiveRun:
         """The session, when it was read last."""
         return self._reader.row
 
-    def stream(self) -> RunStream:
-        """What there is now, part by part."""
-        return RunStream(self)
+    def stream(self, tails: list[RunUpdate]) -> Iterator[Markup]:
+        """What there is now, each part as soon as it was read; `tails` gets what stands below them, at the end.
+
+        What cannot be read is said there: the first parts have been sent by then.
+        """
+        update = RunUpdate(0, (), Markup(), Markup())
+        while not tails:
+            try:
+                update = self.read_on(update.place)
+                yield from update.parts
+            except HandrailError as error:
+                update = update._replace(parts=(), status=escape(redacted(str(error))))
+            tails += () if update.parts else (update,)
 
     def read_on(self, place: int) -> RunUpdate:
         """The parts after a place, as soon as there are some; without any, it is the end."""
@@ -139,38 +145,13 @@ class LiveRun:
         self._calls.update((view.id, view) for view in calls_in(parts))
         self._outcomes += count_outcomes(parts)
         for part in parts:
-            self.place += _count(part)
+            self.place += len(part) if isinstance(part, Sequence) else 1
             self._parts.append(_Part(self.place, part, render_part(part)))
 
     def _update(self, parts: tuple[Markup, ...]) -> RunUpdate:
         is_held = self.row.session_id in self._store.held_sessions()
         status = render_status(self._outcomes + self._open_outcomes, is_held=is_held)
         return RunUpdate(self.place, parts, self._open_parts, status)
-
-
-class RunStream:
-    """The parts of a session, each as soon as it was read; `tail` is what stands below them, once all were taken.
-
-    What cannot be read is said there: the first parts have been sent by then.
-    """
-
-    tail: RunUpdate
-
-    def __init__(self, run: LiveRun) -> None:
-        self._run = run
-
-    def __iter__(self) -> Iterator[Markup]:
-        self.tail = RunUpdate(0, (), Markup(), Markup())
-        while True:
-            try:
-                update = self._run.read_on(self.tail.place)
-            except HandrailError as error:
-                self.tail = self.tail._replace(status=escape(redacted(str(error))))
-                return
-            yield from update.parts
-            self.tail = update
-            if not update.parts:
-                return
 
 
 class LiveRuns:

@@ -165,7 +165,7 @@ class RunReader:
                 self._store.entries(self.row.session_id, after=after, until=min(after + _PAGE_ENTRIES, end))
             )
         self.head = max(self.head, end)
-        return [*self._parts(self._reader.read(following=True, until=end))]
+        return [*self._parts(self._reader.read(until=end))]
 
     def open_parts(self) -> Sequence[PagePart]:
         """The parts after those, as they stand now."""

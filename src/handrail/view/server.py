@@ -159,8 +159,8 @@ class ViewServer:
     def _run(self, request: Request) -> Response:
         run = self._runs.open(_parameter(request, "session"))
         template, values = templates().get_template("run.html"), self._values(request)
-        parts = run.stream()
-        page = template.stream(values, row=run.row, parts=parts, tail=lambda: parts.tail)
+        tails: list[RunUpdate] = []
+        page = template.stream(values, row=run.row, parts=run.stream(tails), tail=lambda: tails[0])
         page.enable_buffering(_TOGETHER)
         return StreamingResponse(page, media_type="text/html")
 

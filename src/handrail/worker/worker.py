@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -267,7 +268,7 @@ async def serve_health(worker: Worker, port: int | None, *, limit: float) -> Asy
     if port is None:
         yield
         return
-    async with await asyncio.start_server(answer, "127.0.0.1", port):
+    async with await asyncio.start_server(answer, sock=socket.create_server(("127.0.0.1", port))):
         yield
 
 

@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from threading import Event, Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail import errors
-from handrail.session import Append, Session, SlicePolicy, SliceView, stored_as
+from handrail.session import Append, Session, SliceView, stored_as
 from handrail.session.calls import CallRef
-from handrail.session.persistence.loading import append_to_logs, held_session
-from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.recorder import SliceDifference, slice_difference
 from handrail.session.slices import SliceOwner, StoredItems, Version
-from handrail.store import MemoryStore, Store
+from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import refusal
 from tests.session.faulty_stores import FaultyStore, Point, kept
 from tests.session.samples import NOTES, A, Add, B, Happened, Note, Task
-from tests.store.kit import append, claim_conditions
+from tests.store.kit import claim_conditions
 from tests.transaction.notebooks import PATIENCE, call, raising
 from tests.wording import Wording
 
@@ -235,64 +233,6 @@ def test_what_nobody_has_read_is_not_read_to_compare() -> None:
     assert slice_difference(Version(OWNER, unread, 3), version([A])) == SliceDifference(0, 3, [A])
     unread.append(B)
     assert slice_difference(Version(OWNER, unread, 3), Version(OWNER, unread, 4)) == SliceDifference(3, 0, [B])
-
-
-@stored_as("tests.stored_logs.line")
-@dataclass(frozen=True)
-class Line:
-    """An item of a LOG."""
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    text: str
-
-
-@stored_as("tests.stored_logs.mark")
-@dataclass(frozen=True)
-class Mark:
-    """An item of another one."""
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    number: int
-
-
-def written(store: Store, *items: object) -> None:
-    """Append items to the session."""
-    with held_session(store, "s", wait=NOW) as lock:
-        append_to_logs(store, lock, items)
-
-
-def test_items_are_appended_in_their_order(store: Store) -> None:
-    """After those that are there, and before those that come; they belong to no call."""
-    with Session.open(store, "s") as session:
-        session[Line].append(Line("a"))
-    written(store, Line("b"), Mark(1), Line("c"))
-    with Session.open(store, "s") as session:
-        session[Line].append(Line("d"))
-        assert [item.text for item in session[Line]] == ["a", "b", "c", "d"]
-        assert list(session[Mark]) == [Mark(1)]
-    assert store.recorded_calls("s", limit=10) == []
-
-
-def test_classes_of_other_values_need_not_be_known(store: Store) -> None:
-    """Such a session cannot be opened here."""
-    Session.open(store, "s").close()
-    lock = store.acquire("s", wait=NOW)
-    append(store, lock, 0, [SessionEntry(1, "", "", "state", "nobody.knows", 1, 0, 0, 1, b'[{"a":1}]')], None)
-    store.release(lock)
-    written(store, Line("a"))
-    assert [entry.type_name for entry in store.entries("s")] == ["nobody.knows", "tests.stored_logs.line"]
-
-
-def test_lock_that_is_not_valid_any_more_writes_nothing(store: Store) -> None:
-    """Nor does an item that cannot be stored."""
-    Session.open(store, "s").close()
-    with held_session(store, "s", wait=NOW) as lock:
-        pass
-    refusal(errors.SessionLostError, append_to_logs, store, lock, [Line("a")])
-    refusal(errors.SessionUseError, written, store, Line("a"), 7)
-    assert list(store.entries("s")) == []
 
 
 def beside(act: Callable[[], object]) -> Thread:

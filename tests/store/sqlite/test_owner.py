@@ -15,9 +15,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, StoreReadOnlyError
+from handrail.errors import StoreClosedError, StoreError, StoreReadOnlyError
 from handrail.store import SqliteStore
-from handrail.store.sqlite import owner as owners
 from handrail.store.sqlite.owner import FileOwner
 from handrail.testing import FakeClock
 from tests.kit import raises
@@ -229,19 +228,6 @@ def test_store_that_may_only_be_read_takes_no_lock(folder: Path, url: str, wordi
     with child(url) as other:
         other.kill()
         assert reader.lives(other.name) is False
-    reader.close()
-
-
-def test_system_without_locks_of_files_cannot_write(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    """Nothing could prove the death of an owner, nor keep two from one session; what is there can be read."""
-    monkeypatch.setattr(owners, "HAS_FILE_LOCKS", False)
-    monkeypatch.setattr(owners, "fcntl", None)
-    with raises(PosixRequiredError, wording):
-        made(folder)
-    reader = FileOwner(folder, store="sqlite:///desk.db", in_use=list, read_only=True)
-    assert reader.lives("host - 1 0 x") is None
     reader.close()
 
 

@@ -273,7 +273,10 @@ class AgentRun(CurrentRun):
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
         """See `CurrentRun.call_agent`."""
         if len(self.path) >= (limit := self.tree.options.max_depth):
-            raise AgentDepthError(limit=limit, path=self.path, attempted=name)
+            raise AgentDepthError(
+                f"agent {name} was not started: it would be at depth {len(self.path) + 1}, and the limit is {limit} "
+                f"({'/'.join((*self.path, name))}). Do the work without it."
+            )
         agents = self.agents
         if name not in agents:
             there = enumerated(tuple(agents), limit=_MOST_LISTED, near=name) or "none"

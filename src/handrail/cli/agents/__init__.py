@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import shlex
-import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Group, Parameter, validators
 
-from handrail.cli.options import A_FILE, A_FOLDER, COUNT, EXAMPLES, FILLED, IN_GROUP, Yes
+from handrail.cli.options import A_FILE, A_FOLDER, COUNT, EXAMPLES, FILLED, IN_GROUP, WHOLE, Yes
 from handrail.cli.screen import Screen
 from handrail.errors import AgentError
-from handrail.operations import need_extra
 
 _RUN = Group("The run", sort_key=1)
 
@@ -54,7 +50,7 @@ class RunChoices:
     max_depth: Annotated[int, COUNT] = 5
     request_limit: Annotated[int, COUNT] = 50
     no_stream: bool = False
-    retries: Annotated[int | None, Parameter(metavar="N", validator=validators.Number(gte=0))] = None
+    retries: Annotated[int | None, WHOLE, Parameter(validator=validators.Number(gte=0))] = None
     fallback_model: Annotated[str | None, FILLED, Parameter(metavar="NAME")] = None
     store: Annotated[
         str | None,
@@ -74,24 +70,6 @@ class RunChoices:
     def as_json(self) -> bool:
         """True if a program reads the output."""
         return self.format == "json"
-
-
-@contextmanager
-def imports_unsearched() -> Generator[None]:
-    """A block that imports PydanticAI; its modules are never searched for garbage.
-
-    They stay to the end of the process. Searching them takes a fifth of the time of `handrail check`.
-    """
-    # In a program that has it already, nothing says what is to be kept and what may be garbage.
-    if "pydantic_ai" in sys.modules or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 AgentPath = Annotated[Path, A_FILE, Parameter(metavar="AGENT_FILE")]
@@ -118,14 +96,13 @@ def run_agent(agent_file: AgentPath, input: str | None = None, /, *, choices: Ru
         input: The input of the agent, in quotes; else it is read from standard input, unless that is a terminal.
         choices: How to run it.
     """
-    need_extra()
-    with imports_unsearched():
-        from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra, which has just been checked
+    import_module("handrail.agents")  # which says what to install
+    from handrail.cli.agents.run import execute_run  # noqa: PLC0415 - needs the extra
 
-        if choices.plan is not None:
-            from handrail.cli.agents.plan import write_plan  # noqa: PLC0415 - as above
+    if choices.plan is not None:
+        from handrail.cli.agents.plan import write_plan  # noqa: PLC0415 - as above
 
-            return execute_run(agent_file, input, choices, rehearse=partial(write_plan, choices.plan))
+        return execute_run(agent_file, input, choices, rehearse=partial(write_plan, choices.plan))
     return execute_run(agent_file, input, choices)
 
 
@@ -144,9 +121,7 @@ def apply_plan_file(
         yes: Do not ask. Needed without a terminal.
         store: The URL of the store, if it is not a file; else HANDRAIL_STORE.
     """
-    need_extra()
-    with imports_unsearched():
-        from handrail.cli.agents.plan import execute_plan  # noqa: PLC0415 - as above
+    from handrail.cli.agents.plan import execute_plan  # noqa: PLC0415 - as above
 
     return execute_plan(plan_file, store, Screen(), yes=yes)
 
@@ -172,9 +147,7 @@ def check_agent(
         provider: Also show which schemas this provider takes as strict, and why it does not take the others.
         format: `table` for people; `json` for programs: one document, with the schemas too.
     """
-    need_extra()
-    with imports_unsearched():
-        from handrail.cli.agents.check import check_command  # noqa: PLC0415 - as above
+    from handrail.cli.agents.check import check_command  # noqa: PLC0415 - as above
 
     return check_command(agent_file, rules, provider, as_json=format == "json")
 
@@ -191,7 +164,6 @@ def new_agent(name: str, /, *, folder: Annotated[Path, Parameter(metavar="FOLDER
         name: The name of the agent: letters, digits, `_` and `-`.
         folder: Where to make it; else in the current folder.
     """
-    need_extra()
     from handrail.agents.registry import EXPORT_NAME_PATTERN  # noqa: PLC0415 - as above
 
     if not EXPORT_NAME_PATTERN.fullmatch(name):

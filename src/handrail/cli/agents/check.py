@@ -27,7 +27,7 @@ from handrail.agents.run.interface import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import Listings, unmatched_rules
 from handrail.cli.agents.progress import flatten_problems, format_problem, once, print_problems
-from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, chosen_store, lies_in
+from handrail.cli.agents.settings import NamedModel, check_name, chosen_model
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Field, Screen, fields_json
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, HandrailError, ResolutionError
@@ -77,12 +77,6 @@ _STRICT: tuple[Field[tuple[str, list[str]]], ...] = (
     Field("tool", lambda row: row[0], key="name"),
     Field("strict", lambda row: not row[1], lambda row: "no" if row[1] else "yes", styles={"yes": "green"}),
     Field("because", lambda row: row[1], lambda row: "; ".join(row[1])),
-)
-
-_OVER_FILES = frozenset({"files", "shell", "sandbox", "python"})
-_STORE_INSIDE = (
-    "the store lies in the folder that the tools work on. File tools and sandboxes do not see it, but a program of the "
-    "shell can change or remove it; name a store outside of the folder"
 )
 
 _BINDING = (
@@ -171,7 +165,6 @@ def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
         return findings
     if findings.file is not None:
         findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
-    store = chosen_store(None, project.config.store, folder, os.environ)
     _note_model(findings, findings.model)
     agents: dict[str, ResolvedAgent] = {}
     for file in () if findings.file is None else reachable_agents(project, findings.file):
@@ -186,8 +179,6 @@ def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
             findings.note(error)
             return findings
         listings = run_on_new_loop(_make_tools(findings, project, agents, findings.file.name, approval_rules))
-        if lies_in(store, Path.cwd()) and any(tool.section in _OVER_FILES for tool in findings.tools):
-            findings.warnings.append(_STORE_INSIDE)
         if is_sound:  # else missing names are reported already, and rules that use them are not at fault
             unmatched = unmatched_rules(approval_rules, project, findings.file, listings)
             findings.note(*(problem.error() for problem in unmatched if problem.certain))

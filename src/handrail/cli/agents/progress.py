@@ -16,6 +16,7 @@ import json
 import os
 import re
 import sys
+import termios
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -42,9 +43,6 @@ from handrail.clock import Clock
 from handrail.errors import AgentError, HandrailError
 from handrail.readable import clean, format_call, format_when
 from handrail.serde.formatting import count_noun, json_line, shorten
-
-if sys.platform != "win32":  # pragma: no branch - there, what was typed ahead is read as well
-    import termios
 
 MOST_SHOWN = 300
 """The characters of an argument that are shown, unless the person requests all of it."""
@@ -158,19 +156,14 @@ class JsonProgress:
         self._clock = clock
 
     def __call__(self, event: RunEvent) -> None:
-        """Prints an event as JSON."""
-        self._screen.json(event_json(event, at=self._clock.now().isoformat()), lines=True)
+        """Prints an event: `event` is the name of its class with underscores, `at` when it was reported."""
+        name = _CAMEL.sub("_", type(event).__name__).lower()
+        # NaN and the infinities are not numbers of JSON.
+        values = json.loads(json.dumps(to_jsonable_python(event, fallback=str)), parse_constant=str)
+        self._screen.json({"event": name, "at": self._clock.now().isoformat(), **values}, lines=True)
 
     def answer(self, output: str) -> None:
         """Prints nothing: the last event has the answer."""
-
-
-def event_json(event: RunEvent, *, at: str) -> dict[str, Any]:
-    """An event, for programs: `event` is the name of its class with underscores, `at` when it was reported."""
-    name = _CAMEL.sub("_", type(event).__name__).lower()
-    # NaN and the infinities are not numbers of JSON.
-    values = json.loads(json.dumps(to_jsonable_python(event, fallback=str)), parse_constant=str)
-    return {"event": name, "at": at, **values}
 
 
 def _wait(event: CallWaits) -> str:
@@ -269,8 +262,8 @@ class TerminalAsker:
                     pass  # another key is not an answer: ask again
 
     async def _typed(self, prompt: str) -> str | None:
-        # Directly before the prompt, so that only what is typed after it counts.
-        forget_typed(sys.stdin)
+        # What was typed so far must not answer a question that was not shown yet.
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         self._screen.prompt(prompt)
         typed = None
         try:
@@ -307,12 +300,6 @@ def _value(value: object, *, whole: bool) -> str:
     return (
         text if whole or len(text) <= MOST_SHOWN else f"{shorten(text, MOST_SHOWN)} ({len(text):,} characters in all)"
     )
-
-
-def forget_typed(stream: TextIO) -> None:
-    """Discards what was typed so far: it must not answer a question that was not shown yet."""
-    if sys.platform != "win32":  # pragma: no branch
-        termios.tcflush(stream.fileno(), termios.TCIFLUSH)
 
 
 async def read_typed_text(stream: TextIO) -> str | None:

@@ -20,7 +20,7 @@ import pydantic_ai
 from cyclopts import CycloptsError
 from pydantic_ai.exceptions import AgentRunError, UserError
 
-from handrail.agents import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEnded, RunEvent, RunStarted
+from handrail.agents import QuestionAsked, QuestionDecided, RunEnded, RunEvent, RunStarted
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.approval.decisions import Asker, answer_later
 from handrail.agents.approval.rules import read_rules
@@ -188,12 +188,10 @@ class _ReportedRun:
         self._report = JsonProgress(screen, clock=SYSTEM_CLOCK) if run.choices.as_json else TextProgress(screen)
         self._has_events = self._has_explained = False
         self._failure: OutputError | None = None  # why reporting failed, if it did
-        self._calls: dict[tuple[tuple[str, ...], str | None, str], str] = {}  # the tools of the calls that run
         self._agents: dict[str, str] = {}  # those that were started, by session
         self._unknown: dict[str, Mapping[str, str]] = {}  # the effects that may have happened, by session
         self._asks = False  # whether a person is asked at this moment
-        self._waited_for = ""  # what was running when it was interrupted; empty for a question, which ends at once
-        self._calls_interrupted = False
+        self._is_waited_for = False  # not if it was interrupted at a question, which ends at once
         self._stop: Callable[[], object] = lambda: None
         self._interrupt: Callable[[], object] = _interrupt_at_once
 
@@ -261,11 +259,7 @@ class _ReportedRun:
 
     def __call__(self, event: RunEvent) -> None:
         self._has_events = True
-        if isinstance(event, CallStarted):
-            self._calls[event.path, event.reply, event.call_id] = event.tool
-        elif isinstance(event, CallEnded):
-            self._calls.pop((event.path, event.reply, event.call_id), None)
-        elif isinstance(event, RunStarted):
+        if isinstance(event, RunStarted):
             self._agents[event.session_id] = event.path[-1]
         elif isinstance(event, RunEnded):
             self._unknown[event.session_id] = event.unknown
@@ -284,16 +278,14 @@ class _ReportedRun:
             self._stop()
 
     def _interrupted(self) -> None:
-        if not self._asks:
-            self._calls_interrupted = bool(self._calls)
-            self._waited_for = enumerated([*dict.fromkeys(self._calls.values())], limit=_MOST_NAMED) or "the model"
+        self._is_waited_for = not self._asks
         self._interrupt()
 
     def _say_stopping(self, how_long: str) -> None:
         # The thread has no caller that could handle a closed pipe.
         with suppress(OutputError):
-            if self._waited_for:
-                self._screen.remark(f"Interrupted; waiting for {self._waited_for}{how_long}")
+            if self._is_waited_for:
+                self._screen.remark(f"Interrupted; waiting for what runs{how_long}")
 
     # ---------------------------------------------------------------------------------------------- the end of a run
 
@@ -312,9 +304,8 @@ class _ReportedRun:
     def _end_interrupted(self) -> None:
         with suppress(OutputError):
             self._print_left()
-        if self._calls_interrupted:
-            # A function cannot be stopped. It is not cut off in the middle; a third Ctrl-C does that.
-            THREADS.join()
+        # A function cannot be stopped. It is not cut off in the middle; a third Ctrl-C does that.
+        THREADS.join()
 
     def _print_left(self) -> bool:
         session = self._session

@@ -138,12 +138,6 @@ def within(folder: Path, url: str) -> str:
     return f"{SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(SQLITE))))}"
 
 
-def lies_in(url: str | None, folder: Path) -> bool:
-    """Returns whether a URL, as `chosen_store` returns it, names a SQLite database in a folder."""
-    path = unquote((url or "").removeprefix(SQLITE).partition("?")[0])
-    return url is not None and url.startswith(SQLITE) and Path(path).resolve().is_relative_to(folder.resolve())
-
-
 def check_stored(url: str | None, choices: RunChoices) -> None:
     """Checks that there is a store if the options need one."""
     options = {"--session": choices.session, "--plan": choices.plan, "--approve later": choices.approve == "later"}

@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.options import PAGE, DryRun, StoreOptions, Yes, check_can_ask
+from handrail.cli.options import DryRun, StoreOptions, Yes, check_can_ask
 from handrail.cli.screen import Field, Screen
 from handrail.cli.sessions.listing import SessionFilter
 from handrail.errors import SessionError, SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
@@ -132,31 +132,21 @@ def _make_plan(store: Store, rows: Sequence[SessionRow], removal: SessionRemoval
     trees: list[_Tree] = []
     reasons: dict[str, str] = {}
     below = {row.session_id for entry in rows for row in _descendants(entry, children)}
-    for row in rows:
+    earlier = set[str]()
+    # A fork is younger than its origin, and goes before it.
+    for row in sorted(rows, key=attrgetter("created_at"), reverse=True):
         if row.session_id in below:  # goes with its parent, which was named, too
             continue
-        family = list(_descendants(row, children))
-        if why := _reason_to_keep(store, (*family, row), removal, in_use):
+        tree = _Tree(row, list(_descendants(row, children)), last_used(store, row))
+        forks = {fork for name in tree.ids for fork in store.forks(name)} - tree.ids - earlier
+        if why := _reason_to_keep(store, (*tree.children, row), removal, in_use):
             reasons[row.session_id] = why
-            continue
-        trees.append(_Tree(row, family, last_used(store, row)))
-    return _Plan(_forks_first(store, trees, reasons), reasons)
-
-
-def _forks_first(store: Store, trees: Sequence[_Tree], reasons: dict[str, str]) -> list[_Tree]:
-    waiting = {
-        tree.row.session_id: (tree, {fork for name in tree.ids for fork in store.forks(name)} - tree.ids)
-        for tree in trees
-    }
-    order: list[_Tree] = []
-    earlier = set[str]()
-    while ready := [tree for tree, forks in waiting.values() if forks <= earlier]:
-        order += ready
-        for tree in ready:
-            del waiting[tree.row.session_id]
+        elif forks:
+            reasons[row.session_id] = f"its fork {min(forks)} has entries from it"
+        else:
+            trees.append(tree)
             earlier |= tree.ids
-    reasons |= {name: f"its fork {min(forks - earlier)} has entries from it" for name, (_, forks) in waiting.items()}
-    return order
+    return _Plan(trees, reasons)
 
 
 def _is_child(row: SessionRow) -> bool:
@@ -207,8 +197,8 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
     by_name: bool,  # noqa: FBT001
 ) -> int:
     if not options.as_json:
-        screen.table(_TREE_FIELDS, plan.trees, most=PAGE)
-        screen.table(_REASON_FIELDS, list(plan.reasons.items()), most=PAGE)
+        screen.table(_TREE_FIELDS, plan.trees)
+        screen.table(_REASON_FIELDS, list(plan.reasons.items()))
     needs_yes = plan.trees and not (removal.yes or removal.dry_run)
     if needs_yes and not screen.confirm(f"Delete {plan.words}? This cannot be undone."):
         screen.remark("Nothing was deleted.")

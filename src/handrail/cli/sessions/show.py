@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from time import sleep
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -38,11 +35,8 @@ from handrail.transcript import (
 from handrail.transcript.messages import CallOutcome
 from handrail.transcript.wording import break_text, call_text, outcome_text, speaker_text
 
-_POLL_SECONDS = 0.5
-_MODEL = "assistant"
 _INDENT = 2
-_MOST_OF_DATA, _MOST_OF_REASON, _MOST_OF_CALL = 200, 200, 120
-_LONGEST_SHOWN = 200
+_MOST_OF_DATA, _MOST_OF_REASON, _MOST_OF_NAME = 200, 200, 200
 
 _STYLES: Mapping[CallOutcome, str] = {
     **dict.fromkeys(("refused", "failed"), "red"),
@@ -55,94 +49,43 @@ _STYLES: Mapping[CallOutcome, str] = {
 _BAD = frozenset[CallOutcome]({"refused", "failed", "unknown", "unapplied"})
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationOptions:
-    """The part of a conversation to show.
-
-    Attributes:
-        last: Only the last N messages of the conversation, with their calls.
-        agent: Only the conversation of the agent or prompt of this name.
-        follow: Show what is added until no process has the session open any more, or until Ctrl-C. In JSON an object a
-            line.
-    """
-
-    last: Annotated[int | None, COUNT] = None
-    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
-    follow: bool = False
-
-    def wants(self, item: TranscriptItem) -> bool:
-        """Returns whether an item belongs to a conversation that is shown."""
-        return self.agent in {None, item.conversation and item.conversation.name}
-
-
 def show_session(
     session: str,
     /,
     *,
     full: bool = False,
-    how: ConversationOptions = ConversationOptions(),
+    last: Annotated[int | None, COUNT] = None,
     options: StoreOptions = StoreOptions(),
 ) -> None:
     """Show one session: who said what, and each call with its outcome, also while a process has the session open.
 
-    Example: `handrail sessions show night-desk --last 5 --follow`
+    Example: `handrail sessions show night-desk --last 5`
 
     Args:
         session: The id of the session, as `sessions list` shows it.
         full: Print arguments and results whole.
-        how: What to show of the conversation.
+        last: Only the last N messages of the conversation, with their calls.
         options: The store and the output format.
     """
+    screen = Screen()
     with options.open() as store:
         session_view = StoredSession(store, find_session(store, session), store.held_sessions())
-        _show_conversation(session_view, how, full=full, as_json=options.as_json)
+        reader = TranscriptReader(store, session)
+        items = _last([*reader.read(), *reader.unfinished()], last)
+        if options.as_json:
+            screen.json(SESSION.json(session_view) | {"conversation": [item_json(item) for item in items]})
+        elif not print_conversation(screen, items, full=full):
+            screen.note(f"Session {session} has neither a conversation nor calls.")
+        elif session in session_view.in_use:
+            screen.note(f"A process has session {session} open; handrail view shows what it adds.")
 
 
 # -------------------------------------------------------------------------------------------------------- conversation
 
 
-def _show_conversation(session_view: StoredSession, how: ConversationOptions, *, full: bool, as_json: bool) -> None:
-    screen, session_id = Screen(), session_view.row.session_id
-    reader = TranscriptReader(session_view.store, session_id)
-    # What is there is held in memory, so that its end can be shown alone.
-    begin = list(chain(reader.read(following=how.follow), () if how.follow else reader.finish()))
-    items = [item for item in begin if how.wants(item)]
-    if not items and how.agent is not None and not how.follow:
-        names = {item.conversation.name for item in begin if item.conversation is not None}
-        names_text = ", ".join(sorted(names - {""})) or "no agent or prompt"
-        raise SessionError(f"session {session_id} has no conversation of {how.agent}; it has those of {names_text}")
-    selection = items if how.last is None else _last(items, how.last)
-    rest = filter(how.wants, _new_items(session_view.store, session_id, reader, screen)) if how.follow else iter(())
-    if as_json and not how.follow:
-        screen.json(SESSION.json(session_view) | {"conversation": [item_json(item) for item in selection]})
-    elif as_json:
-        screen.json({"type": "session"} | SESSION.json(session_view), lines=True)
-        for item in chain(selection, rest):
-            screen.json(item_json(item), lines=True)
-    elif not print_conversation(screen, chain(selection, rest), full=full):
-        screen.note(f"Session {session_id} has neither a conversation nor calls.")
-    elif how.follow:
-        screen.note(f"No process has session {session_id} open any more.")
-    elif session_id in session_view.in_use:
-        screen.note(f"A process has session {session_id} open; --follow shows what it adds.")
-
-
-def _last(items: list[TranscriptItem], count: int) -> list[TranscriptItem]:
+def _last(items: list[TranscriptItem], count: int | None) -> list[TranscriptItem]:
     messages = [place for place, item in enumerate(items) if isinstance(item, TranscriptMessage)]
-    return items[messages[-count] :] if len(messages) > count else items
-
-
-def _new_items(store: Store, session_id: str, reader: TranscriptReader, screen: Screen) -> Iterator[TranscriptItem]:
-    is_held = True
-    while is_held:
-        # Looked at first: what its holder has written before the release is read below.
-        is_held = session_id in store.held_sessions()
-        yield from reader.read(following=True)
-        if is_held:
-            screen.out.file.flush()
-            sleep(_POLL_SECONDS)
-    yield from reader.finish()
+    return items if count is None or len(messages) <= count else items[messages[-count] :]
 
 
 def print_conversation(screen: Screen, items: Iterable[TranscriptItem], *, full: bool) -> int:
@@ -292,5 +235,5 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
         names = ", ".join(str(call) for call in calls if not ref.reply)
         where = f"it is ambiguous, name one of {names}" if "," in names else names and f"there is {names}"
         where = where or f"handrail sessions show {session} --format json lists them"
-        raise SessionError(f"session {session} has no record of a call {shorten(at, _LONGEST_SHOWN)}; {where}")
+        raise SessionError(f"session {session} has no record of a call {shorten(at, _MOST_OF_NAME)}; {where}")
     return number

@@ -38,7 +38,6 @@ from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, hash_cont
 from handrail.filesystem.shadow.repository import MAX_UNTRACKED_BYTES, ShadowRepository
 from handrail.filesystem.undo_journal import Snapshot
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
-from handrail.process import require_posix
 from handrail.transaction import Transaction, check_write, current, in_call, is_rolling_back
 from handrail.transaction.changes import MOST_CHANGES, CallChange
 from handrail.transaction.undoing import UndoChange, UndoImage
@@ -109,10 +108,8 @@ class HostFilesystem:
             JournalError: the journal cannot be stored or read, belongs to something else, or needs its store.
             FilesystemBusyError: another filesystem works on the root.
             PathEscapeError: a pattern is not one inside the root.
-            PosixRequiredError: this is not a POSIX system.
             InvalidArgumentError: `store` is not a store.
         """
-        require_posix("HostFilesystem")
         if store is not None and not hasattr(store, "is_committed"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"
             raise InvalidArgumentError(function="HostFilesystem", argument="store", value=store, expected=expected)

@@ -24,7 +24,6 @@ from handrail.session.calls import CallRecord, CallRecords, CallRef, shown_id
 from handrail.session.persistence.protocol import (
     EntryIndex,
     ItemRange,
-    SessionAppend,
     SessionEntry,
     SessionLock,
     SessionRow,
@@ -33,10 +32,10 @@ from handrail.session.persistence.protocol import (
     load_indexes,
     runs_between,
 )
-from handrail.session.persistence.recorder import EntryDraft, SessionRecorder
+from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, StoredItems, Version, Versions
-from handrail.transaction import UnitOfWork, current
+from handrail.transaction import current
 
 _log = redacted_logger("handrail.session")
 
@@ -518,18 +517,3 @@ def held_session(store: SessionStore, session_id: str, *, wait: timedelta) -> Ge
         yield lock
     finally:
         store.release(lock)
-
-
-def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[object]) -> None:
-    """Appends items to the LOGs of a held session, in one unit; they belong to no call.
-
-    Raises:
-        SessionError: an item cannot be stored, or the session has passed to another process. Nothing was written.
-        StoreUnavailableError: the store does not answer.
-    """
-    draft = EntryDraft(lock.row.head, slice_indexes(store, lock.row))
-    for item in items:
-        form = stored_type(type(item))
-        # Without a call: an entry of a LOG that names one is its record.
-        draft.append(form, None, item, form.dump((item,)))
-    store.apply(UnitOfWork((SessionAppend(lock, lock.row.head, tuple(draft.entries)),)))

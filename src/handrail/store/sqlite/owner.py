@@ -24,8 +24,8 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, StoreReadOnlyError
-from handrail.process import HAS_FILE_LOCKS, device_and_inode, fcntl
+from handrail.errors import StoreClosedError, StoreError, StoreReadOnlyError
+from handrail.process import device_and_inode, fcntl
 from handrail.store.locks import StoreOwner, new_owner
 from handrail.threads import FORKING, in_forked_process
 
@@ -41,16 +41,11 @@ class FileOwner(StoreOwner):
 
     The locked files are in `folder`, made when the first lock is acquired. `in_use` returns the owners that running
     claims and sessions name. A store with `read_only` acquires no lock.
-
-    Raises:
-        PosixRequiredError: files cannot be locked here, and the store may be written to.
     """
 
     def __init__(
         self, folder: Path, *, store: str, in_use: Callable[[], Iterable[str]], read_only: bool = False
     ) -> None:
-        if not HAS_FILE_LOCKS and not read_only:
-            raise PosixRequiredError(f"writing to {store}", needed="locks of open files")
         super().__init__()
         self._folder = folder
         self._store = store
@@ -158,8 +153,6 @@ class FileOwner(StoreOwner):
 
 def _is_locked(path: Path) -> bool | None:
     """Tests whether a file is locked; `None` if the folder does not name it, or it cannot be opened."""
-    if not HAS_FILE_LOCKS:
-        return None
     with FORKING, suppress(OSError):
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
