@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 from handrail import tool
 from handrail.errors import EffectUncertain
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import (
+    Approval,
+    ApprovalRequest,
+    External,
+    PolicyDecision,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolResult,
+)
 from handrail.resources import Resource
 from handrail.runtime import IdempotencyConfig
 from payments import Payments
@@ -84,17 +93,14 @@ def find_refund(_params: object, key: str, *, context: ToolContext) -> ToolResul
 # refund is not an answer to it. The scope is the shop, not the session: another agent on this ledger would find the
 # refund too.
 @tool(
-    effect="external",
+    effect=External(on_orphan="reconcile", reconcile=find_refund, lease=LEASE),
     idempotency=IdempotencyConfig(
         strategy="params",
         param_keys=("order_id",),
         scope="shop",
         ttl=timedelta(days=365),
-        lease=LEASE,
-        on_orphan="reconcile",
         on_other_arguments="refuse",
     ),
-    reconcile=find_refund,
     examples=[
         ToolExample(
             description="Pay 49.90 EUR back",

@@ -40,8 +40,7 @@ from datetime import timedelta
 from pathlib import Path
 from pydantic_ai import ApprovalRequired, RunContext, Tool
 from handrail.adapters.pydantic_ai import tool_context
-from handrail.prompt import Tool as OwnTool, ToolContext, ToolResult
-from handrail.runtime import IdempotencyConfig
+from handrail.prompt import External, IdempotencyConfig, Tool as OwnTool, ToolContext, ToolResult
 from tests.agents.stored_desks import Note, Order
 WORLD = Path(__file__).parent / "world"
 def note(text: str) -> str:
@@ -58,15 +57,15 @@ def guard(ctx: RunContext, text: str) -> str:
     if not ctx.tool_call_approved:
         raise ApprovalRequired
     return note(text)
-LEASE = IdempotencyConfig(lease=timedelta(milliseconds=300))
+PAYS = External(lease=timedelta(milliseconds=300))
 TOOLS = [
     Tool(note, metadata={"approval": "allow"}),
     Tool(note, name="sign", metadata={"approval": "ask"}),
     Tool(note, name="stamp", requires_approval=True),
     Tool(guard, metadata={"approval": "allow"}),
-    Tool(charge, metadata={"effect": "external", "approval": "allow", "idempotency": LEASE}),
+    Tool(charge, metadata={"effect": PAYS, "approval": "allow", "idempotency": IdempotencyConfig()}),
     Tool(charge, name="pay", metadata={"effect": "external", "approval": "ask"}),
-    OwnTool[Order, Order](name="bill", description="Bills.", handler=bill, effect="external", idempotency=LEASE),
+    OwnTool[Order, Order](name="bill", description="Bills.", handler=bill, effect=PAYS, idempotency=True),
 ]
 """
 

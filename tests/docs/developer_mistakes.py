@@ -384,7 +384,6 @@ CIRCLE = {
 AFTER_LOOK = prompts.SequentialDependencyPolicy(dependencies={"pay": frozenset({"look"})})
 NEVER_DONE: PromptTemplate[Any] = PromptTemplate(ns="desk", key="pay", sections=[], completion=lambda _: wrong(True))
 FILES = prompts.ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
-UNKNOWN = prompts.IdempotencyConfig(on_orphan="unknown")
 KEYED = prompts.IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
 LOOK = Tool[None, None](name="look", description="Looks.")
 
@@ -405,11 +404,8 @@ TOOLS = (
     tool_fault("a timeout without its unit", lambda _: tool(timeout=30)),
     tool_fault("an example of another type",
                lambda _: tool(examples=[prompts.ToolExample(description="One.", input="7", output=None)])),
-    tool_fault("`reconcile` for a tool without an effect outside", lambda _: tool(reconcile=ask)),
-    tool_fault('`on_orphan="reconcile"` without `reconcile`', lambda _: tool(effect=External(on_orphan="reconcile"))),
+    declared('`on_orphan="reconcile"` without `reconcile`', lambda _: External(on_orphan="reconcile")),
     declared('`reconcile` with `on_orphan="retry"`', lambda _: External(on_orphan="retry", reconcile=ask)),
-    tool_fault("an `on_orphan` in two places that differ",
-               lambda _: tool(effect=External(on_orphan="retry"), idempotency=UNKNOWN)),
     tool_fault('`repeat_unknown="allow"` with a key',
                lambda _: tool(effect=External(repeat_unknown="allow"), idempotency=prompts.IdempotencyConfig())),
     tool_fault("`apply` that takes no result", lambda _: tool(effect=External(apply=wrong(ask)))),

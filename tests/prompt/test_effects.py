@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
@@ -24,23 +24,16 @@ from handrail.errors import (
     RunAbortedError,
     ToolValidationError,
 )
-from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolResult
 from handrail.prompt.idempotency import EffectKey, slot_effect_key, slot_key
 from handrail.serde import canonical_json, digest
 from handrail.session.calls import CallRef, is_reply
 from tests.kit import Note, echo, raises, refusal
 from tests.wording import Wording
 
-HOUR = timedelta(hours=1)
-
 
 def find_out(params: Note, key: str) -> ToolResult[Note] | None:
     """Say that it did not happen."""
-    return None
-
-
-def find_out_otherwise(params: Note, key: str, *, context: ToolContext) -> ToolResult[Note] | None:
-    """The same, with a context."""
     return None
 
 
@@ -77,37 +70,14 @@ def test_fields_are_held_to_their_ranges(wording: Wording) -> None:
             External(**fields)
 
 
-def test_short_forms_say_the_same() -> None:
-    """`Tool.reconcile`, and `on_orphan` and `lease` of a key."""
-    config = IdempotencyConfig(on_orphan="reconcile", lease=HOUR)
-    short = pay(effect="external", idempotency=config, reconcile=find_out)
-    long = pay(effect=External(on_orphan="reconcile", lease=HOUR, reconcile=find_out), idempotency=IdempotencyConfig())
-    assert short.external == long.external == External(on_orphan="reconcile", lease=HOUR, reconcile=find_out)
-    assert short.on_orphan == long.on_orphan == "reconcile"
-    assert short.reconcile is long.reconcile is find_out
-
-
 def test_contradictions_are_refused(wording: Wording) -> None:
     """The message names both places."""
-    assert refused(effect=External(on_orphan="reconcile", reconcile=find_out), idempotency=RETRY) == wording
-    assert refused(effect=External(reconcile=find_out), reconcile=find_out_otherwise) == wording
-    assert refused(effect=External(on_orphan="reconcile")) == wording
     assert refused(effect=External(reconcile=cast("Any", len))) == wording
 
 
-RETRY, UNKNOWN = IdempotencyConfig(on_orphan="retry"), IdempotencyConfig(on_orphan="unknown")
 CONTRADICTIONS: dict[str, Callable[[], object]] = {
-    "External retries, the key does not": lambda: pay(effect=External(on_orphan="retry"), idempotency=UNKNOWN),
-    "External does not retry, the key does": lambda: pay(effect=External(on_orphan="unknown"), idempotency=RETRY),
-    "a copy does not retry": lambda: replace(
-        pay(effect="external", idempotency=RETRY), effect=cast("Any", External(on_orphan="unknown"))
-    ),
+    "no reconciler to be asked": lambda: External(on_orphan="reconcile"),
     "a reconciler that is not asked": lambda: External(on_orphan="retry", reconcile=find_out),
-    "by the key": lambda: pay(effect=External(reconcile=find_out), idempotency=RETRY),
-    "a lease in two places": lambda: pay(effect=External(), idempotency=IdempotencyConfig(lease=HOUR)),
-    "an equal value in two places": lambda: pay(effect=External(), idempotency=UNKNOWN),
-    "by the key, with no effect": lambda: pay(reconcile=find_out, idempotency=RETRY),
-    "by the default of state": lambda: pay(effect="state", reconcile=find_out, idempotency=IdempotencyConfig()),
     "a repeat of a key": lambda: pay(effect=External(repeat_unknown="allow"), idempotency=IdempotencyConfig()),
 }
 
@@ -127,8 +97,6 @@ def test_of_two_options_that_contradict_each_other_neither_wins(
 def test_orphan_of_a_tool_that_declares_state_is_retried(effect: dict[str, Any], expected: str) -> None:
     """What it wrote has been undone; a tool that does not say what it does may act outside."""
     assert pay(idempotency=IdempotencyConfig(), **effect).on_orphan == expected
-    said = pay(idempotency=IdempotencyConfig(on_orphan="reconcile"), reconcile=find_out, **effect)
-    assert said.on_orphan == "reconcile"
 
 
 @dataclass(frozen=True)
@@ -142,9 +110,9 @@ def _full_hash(value: object) -> str:
 
 
 REFUSED: list[dict[str, Any]] = [
-    *({"strategy": "hash"}, {"on_orphan": "rerun"}, {"strategy": "params"}, {"param_keys": ("order_id",)}),
+    *({"strategy": "hash"}, {"strategy": "params"}, {"param_keys": ("order_id",)}),
     *({"strategy": "custom"}, {"key_fn": str}, {"ttl": timedelta(0)}, {"ttl": timedelta.max}, {"ttl": 3600}),
-    *({"lease": timedelta(0)}, {"scope": ""}, {"scope": " global"}, {"scope": "a\0b"}, {"scope": "call"}),
+    *({"scope": ""}, {"scope": " global"}, {"scope": "a\0b"}, {"scope": "call"}),
 ]
 
 

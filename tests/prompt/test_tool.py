@@ -229,8 +229,7 @@ REFUSED: list[dict[str, Any]] = [
     *({"handler": handler} for handler in (without_context, of_other, returning_other, "look_up")),
     *({"effect": "write"}, {"effect": "read", "idempotency": IdempotencyConfig()}, {"idempotency": "auto"}),
     {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id",))},
-    *({"idempotency": IdempotencyConfig(on_orphan="reconcile")}, {"reconcile": ask}),
-    *({"effect": "external", "reconcile": wrong} for wrong in (ask_without_key, "ask")),
+    *({"effect": External(reconcile=cast("Any", wrong))} for wrong in (ask_without_key, "ask")),
     *({"max_result_chars": limit} for limit in (999, True, 5000.0, None)),
     *({"timeout": 5}, {"timeout": timedelta(0)}, {"concurrent": "no"}, {"untrusted": True, "sanitizes": True}),
     {"examples": (example(), example(input=Found("a")))},
@@ -278,11 +277,9 @@ def find_out(params: Lookup, key: str) -> ToolResult[Found] | None:
 SAID = External(
     not_applied_on=(ConnectionRefusedError,), on_orphan="reconcile", reconcile=find_out, lease=timedelta(minutes=9)
 )
-SHORT = IdempotencyConfig(on_orphan="reconcile", lease=timedelta(minutes=7))
 EFFECTS: list[dict[str, Any]] = [
     *({}, {"effect": "read"}, {"effect": "state"}, {"effect": "external"}, {"effect": SAID}),
     {"effect": External(accept_late_result=True), "idempotency": IdempotencyConfig()},
-    {"effect": "external", "reconcile": find_out, "idempotency": SHORT},
     *({"idempotency": IdempotencyConfig()}, {"effect": "read", "concurrent": True, "timeout": timedelta(seconds=3)}),
 ]
 
@@ -317,8 +314,6 @@ def test_a_field_of_the_effect_that_is_replaced_is_said_anew() -> None:
     assert replace(made, effect="external").external == SAID
     assert replace(made, idempotency=IdempotencyConfig()).external == SAID
     assert (replace(made, effect="state").external, replace(made, effect="state").reconcile) == (None, None)
-    other = replace(full_tool(effect="external", reconcile=find_out, idempotency=SHORT), reconcile=ask)
-    assert other.external == External(on_orphan="reconcile", reconcile=ask, lease=timedelta(minutes=7))
 
 
 def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:

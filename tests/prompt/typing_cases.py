@@ -13,6 +13,7 @@ from typing import Any, assert_type
 
 from handrail.filesystem import Filesystem
 from handrail.prompt import (
+    External,
     MarkdownSection,
     PolicyDecision,
     Prompt,
@@ -90,12 +91,14 @@ async def reconcile_later(params: Params, key: str) -> ToolResult[Result] | None
 
 
 example = ToolExample(description="One", input=Params("a"), output=Result("b"))
-tool = Tool[Params, Result](name="a", description="d", handler=plain, examples=(example,), reconcile=reconcile)
+tool = Tool[Params, Result](
+    name="a", description="d", handler=plain, examples=(example,), effect=External(reconcile=reconcile)
+)
 assert_type(tool, Tool[Params, Result])
 assert_type(tool.params_type, type[Params] | None)
 assert_type(tool.parse("{}"), Params)
 
-Tool[Params, Result](name="a", description="d", handler=awaited, reconcile=reconcile_later)
+Tool[Params, Result](name="a", description="d", handler=awaited, effect=External(reconcile=reconcile_later))
 Tool[Params, Result](name="a", description="d", handler=Search())
 Tool[Params, Result](name="a", description="d", handler=Search().method)
 Tool[Params, Result](name="a", description="d")

@@ -189,7 +189,7 @@ def reordered(program: Program) -> None:
 def key(**options: Any) -> Mutation:
     """Refunds have another key."""
     desk: dict[str, Any] = {"strategy": "params", "param_keys": ("order_id",), "scope": "shop"}
-    desk |= {"ttl": timedelta(days=365), "on_orphan": "reconcile", "on_other_arguments": "refuse"}
+    desk |= {"ttl": timedelta(days=365), "on_other_arguments": "refuse"}
     config = IdempotencyConfig(**{**desk, **options})
     return tool_with("issue_refund", idempotency=config)
 
@@ -299,7 +299,7 @@ MUTATIONS: dict[str, tuple[Mutation, str, str]] = {
     ),
     "another amount is answered": (key(on_other_arguments="replay"), "reply-7/other-amount", "outcome"),
     "payments have no key": (
-        tool_with("issue_refund", idempotency=None, reconcile=None),
+        tool_with("issue_refund", idempotency=None, effect="external"),
         "reply-5/beside-it",
         "outcome",
     ),

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from handrail import tool as tool_made_up_defaults
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, EffectUncertain
-from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolMessage
 from handrail.session import Append, SliceView
 from handrail.session.calls import CallRef
@@ -85,7 +85,7 @@ def test_an_unknown_effect_of_other_arguments_is_asked_about_and_not_run_beside(
         asked.append(params.text)
         return None
 
-    door = door_of(service, reconcile=reconcile)
+    door = door_of(service, effect=External(reconcile=reconcile))
     assert not way(door, call("pay", "A 10")).success
     service.error = None
     assert way(door, call("pay", "A 20")).content == "did A 20"
@@ -150,7 +150,7 @@ def _broken(params: Note, key: str) -> ToolResult[Note] | None:
 def test_reconcile_asks_the_world(way: Run, reconcile: Any, success: bool, runs: int, wording: Wording) -> None:
     """It happened, it did not, or nobody can tell: only the second lets the handler run again."""
     service = Service(error=EffectUncertain("dead"))
-    door = door_of(service, reconcile=reconcile)
+    door = door_of(service, effect=External(reconcile=reconcile))
     way(door, call("pay", "A"))
     service.error = None
     message = way(door, call("pay", "A"))

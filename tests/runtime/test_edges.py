@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handrail.errors import PromptEvaluationError, ToolValidationError
-from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import ApprovalRequest, External, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall
 from handrail.runtime.ledger.effects import ClaimRequest, NotKnown
@@ -152,11 +152,11 @@ def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run(wording: Wo
     assert ledger.end(lost, NotKnown("the line went dead"))  # type: ignore[arg-type]  # a first claim is granted
     deadline = soon()
     slow = executor(
-        tool("pay", effect="external", idempotency=once, reconcile=hang), effect_ledger=ledger, deadline=deadline
+        tool("pay", effect=External(reconcile=hang), idempotency=once), effect_ledger=ledger, deadline=deadline
     )
     assert slow.execute(call("pay")).content == wording
     release.set()
-    ending = executor(tool("pay", effect="external", idempotency=once, reconcile=end), effect_ledger=ledger)
+    ending = executor(tool("pay", effect=External(reconcile=end), idempotency=once), effect_ledger=ledger)
     with pytest.raises(PromptEvaluationError, match="enough"):
         ending.execute(call("pay"))
 

@@ -21,7 +21,7 @@ from handrail.errors import (
     TurnConflictError,
 )
 from handrail.limits import Deadline
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import Approval, ApprovalRequest, External, PolicyDecision, ToolContext, ToolResult
 from handrail.prompt.idempotency import slot_key
 from handrail.runtime import IdempotencyConfig, ToolCall, ToolInvoked
 from handrail.session import Session
@@ -36,7 +36,7 @@ MINUTES = timedelta(minutes=2)
 
 def test_a_refusal_under_a_lost_claim_is_not_final(world: World) -> None:
     """Another session has taken the effect over: what becomes of it is for that one to say."""
-    shared = IdempotencyConfig(scope="shop", lease=timedelta(minutes=1), on_orphan="retry")
+    shared = IdempotencyConfig(scope="shop")
     lapsed: list[str] = []
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -47,7 +47,7 @@ def test_a_refusal_under_a_lost_claim_is_not_final(world: World) -> None:
             return ToolResult.error("the service has seen a newer fence")
         return ToolResult.ok(params, "paid")
 
-    paying = tool("pay", pay, effect="external", idempotency=shared)
+    paying = tool("pay", pay, effect=External(on_orphan="retry"), idempotency=shared)
     with world.session("one") as one, world.session("two") as two:
         door, other = (executor(paying, session=session, clock=world.clock) for session in (one, two))
         refused = door.execute(call("pay", "a", id="call_0"), reply="r1")

@@ -16,7 +16,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain, LeaseLostError, PromptEvaluationError, RecordingError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import ApprovalRequest, External, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, ToolMessage
 from handrail.session import Append, SliceView
@@ -431,7 +431,6 @@ def test_a_handler_that_lost_its_lease_leaves_nothing(way: Run, wording: Wording
     """Another owner has taken the effect over; what this one wrote to the session is undone."""
     clock = FakeClock()
     ledger = EffectLedger(clock=clock)
-    taken = IdempotencyConfig(on_orphan="retry")
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         context.session[Kept].append(Kept("half"))
@@ -442,7 +441,7 @@ def test_a_handler_that_lost_its_lease_leaves_nothing(way: Run, wording: Wording
             context.beat()
         return ToolResult.ok(params)
 
-    door = executor(pay_tool(pay, idempotency=taken), effect_ledger=ledger)
+    door = executor(pay_tool(pay, effect=External(on_orphan="retry"), idempotency=True), effect_ledger=ledger)
     message = way(door, call("pay"))
     assert message.content == wording
     assert door.environment.session[Kept].all() == ()

@@ -142,7 +142,7 @@ def test_down_after_an_effect_it_is_said_and_never_done_again(desk: Desk, wordin
     desk.store.come_back()
     assert not desk.door.execute(call("pay", "A", id="call-2")).success
     desk.again()
-    desk.clock.advance(ONCE.lease + timedelta(seconds=1))
+    desk.clock.advance(timedelta(minutes=1, seconds=1))
     assert not desk.door.execute(call("pay", "A", id="call-3")).success
     assert (desk.paid, desk.kept(), desk.statuses()) == (["A"], [], ["unknown"])
     assert [event.success for event in events(desk.door)] == [False, False, False]

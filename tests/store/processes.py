@@ -28,8 +28,8 @@ import pytest
 import handrail.store
 from handrail import crash_points
 from handrail.errors import StoreError
-from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
+from handrail.prompt import External, Tool, ToolContext, ToolResult
+from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.runtime import Deadline, ToolCall, ToolMessage
 from handrail.session import Session
 from handrail.store import Store
@@ -169,23 +169,25 @@ class Service:
         return self.found
 
 
-def _keyed(scope: str, on_orphan: OnOrphan) -> IdempotencyConfig:
-    return IdempotencyConfig(strategy="custom", key_fn=lambda order: order.number, scope=scope, on_orphan=on_orphan)
+def _keyed(scope: str) -> IdempotencyConfig:
+    return IdempotencyConfig(strategy="custom", key_fn=lambda order: order.number, scope=scope)
 
 
 CONFIGS: dict[str, IdempotencyConfig | None] = {
     "slot": None,
-    **{f"key-{word}": _keyed("session", word) for word in ("unknown", "retry", "reconcile")},
-    **{f"shared-{word}": _keyed("shop", word) for word in ("unknown", "retry", "reconcile")},
+    **{f"key-{word}": _keyed("session") for word in ("unknown", "retry", "reconcile")},
+    **{f"shared-{word}": _keyed("shop") for word in ("unknown", "retry", "reconcile")},
 }
 """How the tools know an effect again: by the call, by a key of the session, or by one that all sessions share."""
 
 
 def tool(name: str, service: Service) -> Tool[Order, str]:
     """The tool of that name."""
-    options: dict[str, Any] = {"effect": "external", "idempotency": CONFIGS[name]}
-    options["reconcile"] = service.ask if name.endswith("reconcile") else None
-    return Tool[Order, str](name="pay", description="Pays.", handler=service.pay, **options)
+    word: Any = name.rpartition("-")[2] if "-" in name else "unknown"
+    effect = External(on_orphan=word, reconcile=service.ask if word == "reconcile" else None)
+    return Tool[Order, str](
+        name="pay", description="Pays.", handler=service.pay, effect=effect, idempotency=CONFIGS[name]
+    )
 
 
 def ask(session: Session, name: str, service: Service, *, seconds: float | None = None) -> ToolMessage:

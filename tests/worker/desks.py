@@ -16,8 +16,8 @@ from handrail.errors import CallPostponed
 from handrail.operations.answers import give_answer
 from handrail.operations.questions import stored_questions
 from handrail.operations.runs import StoredRun, find_run
-from handrail.prompt import ApprovalRequest, Approver, ToolContext, ToolResult
-from handrail.runtime import IdempotencyConfig, ToolCall
+from handrail.prompt import ApprovalRequest, Approver, External, ToolContext, ToolResult
+from handrail.runtime import ToolCall
 from handrail.session.open_calls import GivenAnswer
 from handrail.store import Store
 from handrail.worker import RunTask
@@ -67,7 +67,7 @@ class Desk:
         self.tasks.append(task)
         self.before(task)
         session, policies = task.session, (ASKS,) if self.approver else ()
-        pay = tool("pay", self._pay, effect="external", idempotency=IdempotencyConfig(lease=self.lease))
+        pay = tool("pay", self._pay, effect=External(lease=self.lease), idempotency=True)
         loop = executor(pay, session=session, policies=policies, approver=self.approver, deadline=task.deadline)
         if not session.conversation:
             session.conversation.append({"role": "user", "content": task.input})

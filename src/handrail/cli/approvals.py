@@ -90,7 +90,7 @@ QUESTION: Entity[QuestionView] = Entity(
         Field("", lambda view: list(view.question.asks), key="asks"),
         Field("arguments", lambda view: view.question.arguments, _arguments),
         Field(
-            "links lead to", lambda view: view.question.reached, lambda view: view.question.reached or None, "reached"
+            "in the folder", lambda view: view.question.reached, lambda view: view.question.reached or None, "reached"
         ),
         Field("model wrote", lambda view: view.question.model_text, key="written"),
         Field("", lambda view: view.question.digest or None, key="digest"),

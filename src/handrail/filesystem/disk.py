@@ -4,9 +4,7 @@ Every name is that of one entry of an open folder (`at`), so no path is looked u
 another process replaces a folder by a link in the meantime, the call raises an error and reaches no file outside. The
 calls are methods of a class so that a test can make any one of them fail, or change the tree between two of them.
 
-A path is walked from the root part by part. A link is read, and its target is walked in the same way, so it can lead
-anywhere inside the root and nowhere else: a link that leaves the root raises `PathEscapeError`; an absolute target is
-accepted below the root. `..` in a target is the folder above the one that the parts before it lead to.
+A path is walked from the root part by part, and no link is followed: nothing is below a link.
 
 The messages name only paths inside the root: they may be shown to a model.
 """
@@ -22,8 +20,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, RootMissingError
-from handrail.filesystem.paths import ROOT, as_stored, composed, join, parent_folder, to_bytes, to_text
+from handrail.errors import FilesystemError, PathConflictError, RootMissingError
+from handrail.filesystem.paths import ROOT, composed, folders_above, parent_folder, to_bytes, to_text
 from handrail.process import fcntl, has_open_databases, is_protected
 from handrail.waiting import check_blocking
 
@@ -48,6 +46,8 @@ _STEP = LIST | _PATH  # O_PATH passes through a folder that may not be listed
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _LINK | _SHUT
 # EPERM: the disk has no hard links, or Linux forbids one to a file of another owner (`fs.protected_hardlinks`).
 _NO_LINK_ERRNOS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES})
+
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})  # or it is below a file, or a link
 
 _WORDS = {
     errno.ENOSPC: "the disk is full. Free some space and try again",
@@ -342,12 +342,8 @@ def other_case(path: str, *, there: str) -> PathConflictError:
     return PathConflictError(msg, path=path)
 
 
-_MOST_LINKS = 40
-"""How many links one path may contain, as on Linux; more are treated as a circle."""
-
-
 class ResolvedPath(NamedTuple):
-    """The end of a path, without links; `status` is `None` for nothing, and then `nearest` exists above it."""
+    """What is at a path, `None` for nothing, and the path itself or the nearest above it where something is."""
 
     path: str
     status: os.stat_result | None
@@ -361,7 +357,7 @@ class Root:
     without links and as the caller wrote it.
     """
 
-    __slots__ = ("_disk", "_names", "descriptor", "folds_case", "generation", "identity", "path", "spellings")
+    __slots__ = ("_disk", "descriptor", "folds_case", "generation", "identity", "path", "spellings")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         """Opens a folder.
@@ -382,7 +378,6 @@ class Root:
         self.generation: int | None = disk.generation(self.descriptor)
         self._disk = disk
         self.folds_case: bool = disk.folds_case(self.path)
-        self._names = [os.fsencode(part) for part in self.path.parts[1:]]
 
     def check(self) -> None:
         """Checks that the folder is still at its path.
@@ -400,31 +395,18 @@ class Root:
             msg = f"the folder of this filesystem {state}. Move it back; after a failed call, open it again then."
             raise RootMissingError(msg, path=ROOT)
 
-    def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
-        """Resolves a path; with `follow`, a link at its end is followed too.
+    def resolve(self, path: str) -> ResolvedPath:
+        """What is at a path; no link is followed, neither on the way nor at the end.
 
         Raises:
-            PathEscapeError: a link leads out of the root.
-            PathConflictError: the links go in a circle, or the target of one has `..` after what is not a folder.
+            PathConflictError: the disk ignores case, and the path is spelled in another one.
         """
-        parts = [] if path == ROOT else path.split("/")
-        for _ in range(_MOST_LINKS):
-            target = self._walk(parts, follow=follow, original=path)
-            if isinstance(target, ResolvedPath):
-                return target
-            # The whole path is walked again from the root, so that the target of a link is checked like what was given.
-            parts = target
-        msg = f"{path!r} leads through too many links, perhaps in a circle. Remove one of them."
-        raise PathConflictError(msg, path=path)
-
-    def as_stored(self, path: str) -> str:
-        """The path by which an entry is found, in whatever Unicode form the path is written."""
-        return path if self.resolve(path, follow=False).status is not None else as_stored(path, self._names_in)
-
-    def _names_in(self, path: str) -> list[str]:
-        with suppress(OSError), self.folder(self.resolve(path, follow=True).path, for_listing=True) as descriptor:
-            return [to_text(name) for name in self._disk.names(descriptor)]
-        return []
+        status, nearest = self.look(path), path
+        if status is None:
+            nearest = next(folder for folder in folders_above(path) if self.look(folder) is not None)
+        if self.folds_case:
+            self._refuse_other_case(nearest)
+        return ResolvedPath(path, status, nearest)
 
     @contextmanager
     def folder(self, path: str, *, for_listing: bool = False) -> Generator[int]:
@@ -448,8 +430,10 @@ class Root:
         try:
             with self.entry(path) as (folder, name):
                 return self._disk.look(name, at=folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return None
+            raise
 
     def sync_folders(self, paths: Iterable[str]) -> None:
         """Fsyncs the folders that changed paths lie in, as far as they exist, and the changed folders."""
@@ -478,76 +462,13 @@ class Root:
             raise
         return descriptor
 
-    def _walk(self, parts: Sequence[str], *, follow: bool, original: str) -> ResolvedPath | list[str]:
-        descriptor, done = self._disk.open_folder(b".", at=self.descriptor), ROOT
-        status: os.stat_result | None = self._disk.look_at(descriptor)
-        try:
-            for number, part in enumerate(parts, 1):
-                if part == "..":
-                    if done == ROOT:
-                        raise _escapes(original)
-                    done = parent_folder(done)
-                    # By its path and not as `..`: a folder that another process moves meanwhile has another one above.
-                    above = self._open(done, for_listing=self.folds_case)
-                    self._disk.close(descriptor)
-                    descriptor = above
-                    status = self._disk.look_at(descriptor)
-                    continue
-                path, name = join(done, part), to_bytes(part)
-                status = self._disk.look(name, at=descriptor)
-                if status is None:
-                    return _nothing_there([path, *parts[number:]], nearest=done, path=original)
-                # Before a link is followed: on such a disk `Secret` and `secret` are one entry, and a rule for one must
-                # not be bypassed by the other.
-                if self.folds_case:
-                    self._refuse_other_case(path, at=descriptor)
-                is_last = number == len(parts)
-                if stat.S_ISLNK(status.st_mode) and (follow or not is_last):
-                    return [*self._follow_link(done, self._disk.target(name, at=descriptor), original), *parts[number:]]
-                if not is_last:
-                    if not stat.S_ISDIR(status.st_mode):
-                        # A file where a folder is needed: there is nothing below it, and it is named as the nearest
-                        # entry.
-                        return _nothing_there([path, *parts[number:]], nearest=path, path=original)
-                    # `_refuse_other_case` lists the folder, which a descriptor of O_PATH does not permit.
-                    step = self._disk.open_folder if self.folds_case else self._disk.step
-                    inner = step(name, at=descriptor)
-                    self._disk.close(descriptor)
-                    descriptor = inner
-                done = path
-            return ResolvedPath(done, status, done)
-        finally:
-            self._disk.close(descriptor)
-
-    def _refuse_other_case(self, path: str, *, at: int) -> None:
-        name = path.rpartition("/")[2]
-        names = [to_text(name_there) for name_there in self._disk.names(at)]
-        # Compared in one form, because some disks return names in another Unicode form than they were given.
-        if composed(name) not in map(composed, names):
-            there = [name_there for name_there in names if composed(name_there).casefold() == composed(name).casefold()]
-            raise other_case(path, there="".join(there[:1]))
-
-    def _follow_link(self, folder: str, target: bytes, original: str) -> list[str]:
-        steps = [step for step in target.split(b"/") if step not in {b"", b"."}]
-        parts = [] if folder == ROOT else folder.split("/")
-        if target.startswith(b"/"):
-            if steps[: len(self._names)] != self._names:
-                raise _escapes(original)
-            parts, steps = [], steps[len(self._names) :]
-        return [*parts, *map(to_text, steps)]
-
-
-def _nothing_there(parts: Sequence[str], *, nearest: str, path: str) -> ResolvedPath:
-    # No folder is above one that does not exist. Such a path must not be made, either: `..` in it would be resolved by
-    # the disk.
-    if ".." in parts:
-        msg = f"{path!r} leads through a link whose target has '..' after what is not a folder. Give a path without it."
-        raise PathConflictError(msg, path=path)
-    return ResolvedPath("/".join(parts), None, nearest)
-
-
-def _escapes(path: str) -> PathEscapeError:
-    return PathEscapeError(
-        f"{path!r} is or goes through a link that leads out of the root of the filesystem. Give a path without it.",
-        path=path,
-    )
+    def _refuse_other_case(self, path: str) -> None:
+        # On such a disk `Secret` and `secret` are one entry, and a rule for one must not be bypassed by the other.
+        for entry in (*reversed(tuple(folders_above(path))), path)[1:]:
+            name = entry.rpartition("/")[2]
+            with self.folder(parent_folder(entry), for_listing=True) as folder:
+                names = [to_text(name_there) for name_there in self._disk.names(folder)]
+            # Compared in one form, because some disks return names in another Unicode form than they were given.
+            if composed(name) not in map(composed, names):
+                there = [one for one in names if composed(one).casefold() == composed(name).casefold()]
+                raise other_case(entry, there="".join(there[:1]))

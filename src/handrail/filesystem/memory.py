@@ -18,7 +18,7 @@ from handrail.filesystem.path_filters import PathFilter, PathMatcher, Pattern
 from handrail.filesystem.paths import ROOT, folders_above, is_inside, join, normalise, parent_folder
 from handrail.filesystem.protocol import FileStart, hash_content
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
-from handrail.filesystem.walks import EVERYTHING, FileStat, FolderReader, Scan, Start, WalkRequest, walk
+from handrail.filesystem.walks import EVERYTHING, FileStat, FolderReader, Scan, WalkRequest, walk
 from handrail.transaction import Transaction, check_write
 from handrail.transaction.changes import CallChange, FileContent, file_change
 from handrail.transaction.undoing import MOST_UNDONE_CALLS, UndoChange, UndoImage
@@ -114,9 +114,7 @@ class InMemoryFilesystem:
         path = self.shortest(path)
         with self._lock:
             self._folder(path)
-            return tuple(
-                stat for stat in self._tree.list_folder(path) if self._filter.shows(stat.path, stat.path, stat.kind)
-            )
+            return tuple(stat for stat in self._tree.list_folder(path) if self._filter.shows(stat.path, stat.kind))
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
         """Files and folders whose path matches; see `Filesystem.glob`."""
@@ -129,20 +127,11 @@ class InMemoryFilesystem:
         with self._lock:
             self._folder(folder)
             tree = self._tree
-            return walk(
-                Start(folder, folder), pattern, FolderReader(tree.list_folder, tree.rule_file), self._filter, look
-            )
-
-    def resolve(self, path: str, *, follow: bool = True) -> str:  # noqa: ARG002 - there are no links in memory
-        """The path in its shortest form; see `Filesystem.resolve`."""
-        return self.shortest(path)
+            return walk(folder, pattern, FolderReader(tree.list_folder, tree.rule_file), self._filter, look)
 
     def shortest(self, path: str) -> str:
         """The path by which what is at a path is named; see `Filesystem.shortest`."""
-        path = normalise(path)
-        with self._lock:
-            is_stored = path.isascii() or self._tree.at(path) is not NO_NODE
-            return path if is_stored else paths.as_stored(path, self._tree.names)
+        return normalise(path)
 
     def unsearched(self, path: str, *, by_name: bool = True) -> str | None:
         """The reason why searches leave a path out; see `Filesystem.unsearched`."""
@@ -201,7 +190,7 @@ class InMemoryFilesystem:
                 raise paths.not_empty(path, count=count)
             # Everything is checked before the first change: outside a call, nothing would roll back a part of it.
             subtree = self._tree.subtree(path)
-            self._filter.refuse_moving(((inner, True) for inner in subtree), path, spelling=path)
+            self._filter.refuse_moving(((inner, True) for inner in subtree), path)
             for inner in reversed(subtree):
                 self._set(inner, NO_NODE)
         return len(subtree) - 1
@@ -213,7 +202,7 @@ class InMemoryFilesystem:
             self._check_write(f"move {src} to {dst}")
             self._refuse_move(src, dst)
             sources = self._tree.subtree(src)
-            self._filter.refuse_moving(((inner, True) for inner in sources), src, spelling=src)
+            self._filter.refuse_moving(((inner, True) for inner in sources), src)
             targets = [normalise(dst + path[len(src) :]) for path in sources]
             for target in targets:
                 self._filter.refuse_change(target)

@@ -1,7 +1,6 @@
 """Path filters: which paths exist for a call, as one value that every operation of every filesystem checks.
 
-The filter is checked for the path of the call and for the path that it leads to (`Filesystem.resolve`), so no link
-bypasses it. Its answers have the same effect in every filesystem:
+Filesystems follow no links, so none bypasses a filter. Its answers have the same effect in every filesystem:
 
 ==================================  ==================================================================================
 a path in `reading`                 does not exist: reading raises `PathNotFoundError`; listings and searches pass it by
@@ -93,14 +92,10 @@ class PathFilter:
         """The reason why a path cannot be read; `None` if it can, here and below."""
         return _why(self.reading, path, is_folder=is_folder)
 
-    def unwritable(self, path: str, *, is_folder: bool = True) -> str | None:
-        """The reason why a path cannot be changed."""
-        return _why(self.writing, path, is_folder=is_folder)
-
-    def refuse_change(self, path: str, *, is_folder: bool = True, spelling: str | None = None) -> None:
-        """Raises `PathConflictError` if a path may not be changed; `spelling` is how the call wrote it."""
-        if (by := self.unwritable(path, is_folder=is_folder)) is not None:
-            raise hidden(path if spelling is None else spelling, by=by)
+    def refuse_change(self, path: str, *, is_folder: bool = True) -> None:
+        """Raises `PathConflictError` if a path may not be changed."""
+        if (by := _why(self.writing, path, is_folder=is_folder)) is not None:
+            raise hidden(path, by=by)
 
     def refuse_with(self, path: str, folder: str, *, spelling: str, is_folder: bool = True) -> None:
         """Raises `PathConflictError` if a path may not be moved or removed with a folder above it."""
@@ -110,14 +105,14 @@ class PathFilter:
             if by is not None and path_set.why(folder, is_folder=True) is None:
                 raise holds_asked_about(spelling, by=by)
 
-    def refuse_moving(self, entries: Iterable[tuple[str, bool]], folder: str, *, spelling: str) -> None:
+    def refuse_moving(self, entries: Iterable[tuple[str, bool]], folder: str) -> None:
         """Raises `PathConflictError` if any entry of a folder may not be moved or removed with it."""
         # Also `reading`: moving a hidden path would show it under the new one.
         path_sets = (*self.writing, *self.removing, *self.reading)
         for path, is_folder in entries:
             if (by := _why(path_sets, path, is_folder=is_folder)) is not None:
-                raise hidden(spelling, by=by) if path == folder else holds_hidden(spelling, by=by)
-            self.refuse_with(path, folder, spelling=spelling, is_folder=is_folder)
+                raise hidden(folder, by=by) if path == folder else holds_hidden(folder, by=by)
+            self.refuse_with(path, folder, spelling=folder, is_folder=is_folder)
 
     def keeps(self, path: str, *, changes: bool) -> str | None:
         """The reason why a program may not read or list a path, or, with `changes`, not change it; `None` if it may.
@@ -143,19 +138,12 @@ class PathFilter:
         """The reason why searches leave out a readable path, or with `by_name` why searches for it do."""
         return _why(self.searching if by_name else (*self.listing, *self.searching), path, is_folder=is_folder)
 
-    def shows(self, path: str, real: str, kind: str) -> bool:
-        """Returns whether a listing shows what is at a path; `real` is the path that it leads to."""
+    def shows(self, path: str, kind: str) -> bool:
+        """Returns whether a listing shows what is at a path."""
         is_folder = kind == "folder"
         if not (self.reading or self.listing or self.searching):
             return True
-        return not self.hides(path, real, is_folder=is_folder) and not self.unlisted(real, is_folder=is_folder)
-
-    def hides(self, path: str, real: str, *, is_folder: bool = True) -> bool:
-        """Returns whether a path does not exist, as it is spelled or as what it leads to."""
-        if self.unreadable(path, is_folder=is_folder) is not None:
-            return True
-        # Most paths lead through no link: the second check would repeat the first.
-        return path != real and self.unreadable(real, is_folder=is_folder) is not None
+        return self.unreadable(path, is_folder=is_folder) is None and not self.unlisted(path, is_folder=is_folder)
 
     def plus(self, other: PathFilter) -> PathFilter:
         """The filter that restricts what either of the two does."""

@@ -88,15 +88,6 @@ def composed(text: str) -> str:
     return text if text.isascii() else normalize("NFC", text)
 
 
-def as_stored(path: str, names: Callable[[str], Iterable[str]]) -> str:
-    """A path with nothing at it, in the Unicode form in which folders have its parts; `names` lists a folder."""
-    result = ROOT
-    for part in path.split("/"):
-        equal = [] if part.isascii() else [name for name in names(result) if composed(name) == composed(part)]
-        result = join(result, equal[0] if len(equal) == 1 else part)
-    return result
-
-
 def parent_folder(path: str) -> str:
     """The folder that a path lies in; the root's is the root."""
     return path.rpartition("/")[0] or ROOT
@@ -178,6 +169,13 @@ def folder_where_file_is_needed(path: str) -> PathConflictError:
 def file_where_folder_is_needed(path: str, *, file: str) -> PathConflictError:
     """The error for using a file as a folder."""
     return PathConflictError(f"{file!r} is a file, not a folder, so it holds nothing. Give another path.", path=path)
+
+
+def link_not_followed(path: str, *, link: str, leads_to: str | None) -> PathConflictError:
+    """The error for a path that is a link, or goes through one; `leads_to` is the path to give instead, if any."""
+    where = "is a link" if path == link else f"goes through the link {link!r}"
+    cure = "Give a path without it." if leads_to is None else f"Give the path that it leads to, {leads_to!r}."
+    return PathConflictError(f"{path!r} {where}, and links are not followed here. {cure}", path=path)
 
 
 def exists_already(path: str, *, is_folder: bool, src: str) -> PathConflictError:

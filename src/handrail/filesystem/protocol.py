@@ -5,7 +5,8 @@ Paths
     `a/x/../b` are normalised. Refused with `PathEscapeError`, whose message names what to give instead: an empty path,
     an absolute one that is not in the root, one that leaves the root by `..`, one with a backslash, a NUL or a lone
     surrogate, one of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and
-    lower case differ; Unicode forms of a name do not. Errors and results name paths in their shortest form.
+    lower case differ, and so do Unicode forms of a name. No link is followed: there is nothing below one, and it is not
+    read or written. Errors and results name paths in their shortest form.
     `handrail.filesystem.paths` has the spelling of names on disk that are not UTF-8.
 
 Filtering
@@ -133,44 +134,22 @@ class Filesystem(Snapshotable[object], Protocol):
     def scan(self, folder: str, pattern: str | PathMatcher, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path from there matches, within bounds, and what was left out.
 
-        The folder may be a link; no link below it is followed. `scan(".", pattern).entries` is `glob(pattern)`.
-        """
-        ...
-
-    def resolve(self, path: str, *, follow: bool = True) -> str:
-        """The path without links that a path leads to, whether or not anything is there.
-
-        Filters do not apply, so that rules can judge what a path leads to: never show the result to a model.
-
-        Args:
-            path: the path.
-            follow: whether a link at its end is followed, too, as by reading and writing; not by moving and removing.
-
-        Raises:
-            PathEscapeError: a link leads out of the root.
-            PathConflictError: the links go in a circle.
+        `scan(".", pattern).entries` is `glob(pattern)`.
         """
         ...
 
     def shortest(self, path: str) -> str:
-        """The path of what is, or would be, at a path: relative to the root, in its shortest form.
-
-        Where the name has another Unicode form on disk, that one. Links are not followed.
-        """
+        """The path of what is, or would be, at a path: relative to the root, in its shortest form."""
         ...
 
     def unsearched(self, path: str, *, by_name: bool = True) -> str | None:
         """The reason why searches leave a path out, to complete "because of ..."; `None` if a search shows it.
 
-        Both the path and what its links lead to are checked. What does not exist for the caller is not left out.
+        What does not exist for the caller is not left out.
 
         Args:
             path: the path.
             by_name: whether the search names it; else, whether one that walks through its folder finds it.
-
-        Raises:
-            PathEscapeError: a link leads out of the root.
-            PathConflictError: the links go in a circle.
         """
         ...
 

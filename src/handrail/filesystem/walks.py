@@ -91,7 +91,7 @@ class Scan:
 
 
 class FolderReader(NamedTuple):
-    """How a walk reads a filesystem; paths are without links.
+    """How a walk reads a filesystem.
 
     Attributes:
         list_folder: the entries of a folder, sorted and unfiltered; none if it no longer exists.
@@ -102,16 +102,8 @@ class FolderReader(NamedTuple):
     rule_file: Callable[[str], bytes | None]
 
 
-class Start(NamedTuple):
-    """The start of a walk: the folder as the caller named it, which results are named by, and without links."""
-
-    path: str
-    real: str
-
-
 class _Visit(NamedTuple):
     path: str
-    real: str
     places: Places
     rules: IgnoreRules | None
 
@@ -141,10 +133,10 @@ class _Walk:
 
     def _visit(self, folder: _Visit) -> list[_Visit]:
         # A tuple, because it is read twice: the rules of the folder must be known before its first entry is judged.
-        stats = tuple(self.folders.list_folder(folder.real))
+        stats = tuple(self.folders.list_folder(folder.path))
         rules = folder.rules
         if rules is not None:
-            rules = _with_own_files(rules, stats, self.folders, folder.real)
+            rules = _with_own_files(rules, stats, self.folders, folder.path)
         inner: list[_Visit] = []
         for stat in stats:
             # Compared before the next entry, so a walk that has looked at everything is not reported as stopped.
@@ -165,22 +157,21 @@ class _Walk:
         # Before the filter and the rules: what the pattern does not match is not counted as left out, and costs least.
         if not leads_on and self.pattern.end not in places:
             return None
-        path = stat.path if folder.path == folder.real else join(folder.path, name)
         # Also for a folder: what is left out is not visited, so nothing in it is shown, whatever the patterns for it.
-        if self._leaves_out(path, stat, rules):
+        if self._leaves_out(stat, rules):
             return None
         if self.pattern.end in places:
-            self.entries.append(stat if path == stat.path else FileStat(path, stat.kind, stat.size))
-        if leads_on and path_depth(path) >= MAX_DEPTH:
+            self.entries.append(stat)
+        if leads_on and path_depth(stat.path) >= MAX_DEPTH:
             self.too_deep += 1
         elif leads_on:
-            return _Visit(path, stat.path, places, None if rules is None else rules.enter(name))
+            return _Visit(stat.path, places, None if rules is None else rules.enter(name))
         return None
 
-    def _leaves_out(self, path: str, stat: FileStat, rules: IgnoreRules | None) -> bool:
+    def _leaves_out(self, stat: FileStat, rules: IgnoreRules | None) -> bool:
         is_folder = stat.kind == "folder"
         # Not counted: the number would reveal that something is there.
-        if self.path_filter.hides(path, stat.path, is_folder=is_folder):
+        if self.path_filter.unreadable(stat.path, is_folder=is_folder) is not None:
             return True
         ignored = rules is not None and rules.hides(stat.path.rpartition("/")[2], is_folder=is_folder)
         unlisted = not ignored and self.path_filter.unlisted(stat.path, is_folder=is_folder)
@@ -189,13 +180,13 @@ class _Walk:
         return ignored or unlisted
 
 
-def walk(start: Start, pattern: PathMatcher, folders: FolderReader, path_filter: PathFilter, look: WalkRequest) -> Scan:
+def walk(start: str, pattern: PathMatcher, folders: FolderReader, path_filter: PathFilter, look: WalkRequest) -> Scan:
     """The entries in a folder whose path from there matches."""
     # A walk may begin in a folder that the files above hide, or for which they have rules.
-    rules = None if look.ignored else _rules_above(start.real, folders)
+    rules = None if look.ignored else _rules_above(start, folders)
     if rules is None and not look.ignored:
         return Scan(start_ignored=True)
-    return _Walk(pattern, folders, path_filter, look).run(_Visit(start.path, start.real, pattern.start, rules))
+    return _Walk(pattern, folders, path_filter, look).run(_Visit(start, pattern.start, rules))
 
 
 def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:

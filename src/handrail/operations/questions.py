@@ -60,7 +60,7 @@ class StoredQuestion:
         asks: the questions of policies.
         arguments: the arguments as JSON has them; a string if they were cut, or cannot be shown.
         model_text: the arguments as the model wrote them, where that differs.
-        reached: the paths to which links in the arguments lead, by argument.
+        reached: absolute paths among the arguments as the filesystem names them, by argument.
         digest: names exactly these arguments; empty if the call waits for something else.
         command: the `RunCommand` of the run; `None` for a program's own loop.
         answer: `None` as long as it is open.

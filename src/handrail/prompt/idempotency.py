@@ -21,8 +21,7 @@ over the values of the secrets: a reader of the store can neither guess a secret
     @tool(effect=External(not_applied_on=(httpx.ConnectError,), on_orphan="reconcile", reconcile=ask_the_bank))
     def pay(order: str) -> Receipt: ...
 
-`effect="external"` means `External()`, with `Tool.reconcile`, and `on_orphan` and `lease` of an `IdempotencyConfig`, as
-its fields. Beside an `External(...)` they are refused.
+`effect="external"` means `External()`.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ _PROVE_NOTHING = (Exception, OSError, TimeoutError, ExceptionGroup, HandrailErro
 # What the fields of an `IdempotencyConfig` may be.
 _CHOICES: Mapping[str, Sequence[object]] = {
     "strategy": get_args(Strategy),
-    "on_orphan": (*get_args(OnOrphan), None),
     "on_busy": get_args(OnBusy),
     "on_other_arguments": get_args(OnOtherArguments),
 }
@@ -116,10 +114,6 @@ class IdempotencyConfig:
         param_keys: names of the fields of the key, for `"params"`; their order does not matter.
         key_fn: computes the key from the parsed arguments, for `"custom"`; pure, and returns 1 to 512 characters, none
             of them a zero. They are stored and forwarded unchanged, so do not derive them from a secret.
-        lease: how long a claim is valid without a renewal. The ledger renews it.
-        on_orphan: what the next call of an effect does that may have happened: its owner's lease has expired, or it is
-            unknown. `None` depends on the effect: `"retry"` for a tool declared with `effect="state"`, whose changes
-            have been rolled back; otherwise `"unknown"`. `Tool.on_orphan` has the effective value.
         on_busy: what a call does while another call runs its effect.
         on_other_arguments: what a call does whose key has a result of other arguments, for `"params"` and `"custom"`:
             it is answered with that result, and its message names the recorded arguments that differ; or it is refused.
@@ -133,8 +127,6 @@ class IdempotencyConfig:
     scope: str = "session"
     param_keys: tuple[str, ...] = ()
     key_fn: Callable[[Any], str] | None = None
-    lease: timedelta = MINUTE
-    on_orphan: OnOrphan | None = None
     on_busy: OnBusy = "wait"
     on_other_arguments: OnOtherArguments = "replay"
 
@@ -144,7 +136,6 @@ class IdempotencyConfig:
             _check_choice(_OWN, name, getattr(self, name), choices)
         if self.ttl is not None:
             _check_span(_OWN, "ttl", self.ttl)
-        _check_span(_OWN, "lease", self.lease)
         _check_scope(self.scope)
         if isinstance(cast("object", self.param_keys), str):  # a string is a sequence of its letters
             refuse(f"param_keys is {self.param_keys!r}; it must be a tuple of field names: ({self.param_keys!r},).")
@@ -373,17 +364,19 @@ class External:
         _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         for name in ("reconcile_proves_absence", "accept_late_result"):
             _check_choice(_EXTERNAL, name, getattr(self, name), (False, True))
+        if self.on_orphan == "reconcile" and self.reconcile is None:
+            _reject("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
         if self.on_orphan == "retry" and self.reconcile is not None:
-            _reject(NEVER_ASKED)
+            _reject(
+                "reconcile is never asked with on_orphan='retry', because the handler is run again; write "
+                "on_orphan='reconcile', or leave reconcile out."
+            )
         if self.reconcile_proves_absence and self.reconcile is None:
             _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
         _check_span(_EXTERNAL, "lease", self.lease)
 
-    def check_alone(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> None:
-        """Refuses options of a tool that say what a field of this one says."""
-        is_short = config is not None and (config.on_orphan is not None or config.lease != MINUTE)
-        if is_short or reconcile is not None:
-            _reject("beside External(...), on_orphan, lease and reconcile are its fields; set it in one place.")
+    def check_key(self, config: IdempotencyConfig | None) -> None:
+        """Refuses what contradicts the key of a tool."""
         if self.repeat_unknown == "allow" and config is not None and config.has_key:
             _reject(
                 "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
@@ -401,10 +394,3 @@ def _check_types(kinds: Iterable[type[BaseException]]) -> None:
                 f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
                 "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
             )
-
-
-NEVER_ASKED = (
-    "reconcile is never asked with on_orphan='retry', which is the default with effect='state', because the handler is "
-    "run again; write on_orphan='reconcile', or leave reconcile out."
-)
-"""The fault of a reconciler beside `on_orphan="retry"`."""

@@ -13,14 +13,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
-from handrail.prompt.signature import MINUTE, ApplyEffect, CallableRole, Effect, Reconcile, annotation_name, role_fault
+from handrail.prompt.signature import CallableRole, Effect, annotation_name, role_fault
 from handrail.prompt.tool_result import check_value
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record
 from handrail.serde.json_values import escape_surrogates
 
 if TYPE_CHECKING:
-    from handrail.prompt.idempotency import External, IdempotencyConfig, OnOrphan
+    from handrail.prompt.idempotency import External, IdempotencyConfig
     from handrail.prompt.undo import Undo
 
 # What the APIs of OpenAI and Anthropic take.
@@ -121,31 +121,13 @@ class DeclaredEffect(NamedTuple):
     Attributes:
         declares_effect: whether `effect` was given.
         external: the declaration of an external effect; `None` for any other effect.
-        arguments: `effect` and `reconcile` as the tool was given them, for its copies.
+        argument: `effect` as the tool was given it, for its copies: in the field an `External` is only a word.
     """
 
     effect: Effect
     declares_effect: bool
     external: External | None
-    on_orphan: OnOrphan
-    reconcile: Reconcile[Any, Any] | None
-    apply: ApplyEffect[Any, Any] | None
-    arguments: tuple[object, Reconcile[Any, Any] | None]
-
-    def given_to_copy(
-        self, effect: object, reconcile: Reconcile[Any, Any] | None
-    ) -> tuple[object, Reconcile[Any, Any] | None]:
-        """The same for a copy of the tool with these fields, unless a field has another value.
-
-        In the fields an `External` is only the word `external`, and its reconciler that of the tool.
-        """
-        own_effect, own_reconcile = self.arguments
-        reconcile = own_reconcile if reconcile is self.reconcile else reconcile
-        return own_effect if effect == self.effect else effect, reconcile
-
-
-def _default_on_orphan(effect: object) -> OnOrphan:
-    return "retry" if effect == "state" else "unknown"
+    argument: object
 
 
 class Declaration(NamedTuple):
@@ -244,16 +226,13 @@ class Declaration(NamedTuple):
         if apply is not None and concurrent:
             self.refuse("apply writes in the turn of its call, which a concurrent tool shares; leave concurrent out.")
 
-    def declare_effect(
-        self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None
-    ) -> DeclaredEffect:
+    def declare_effect(self, effect: object, idempotency: object) -> DeclaredEffect:
         """Combines the fields of `Tool` that declare the effect; `effect` is `None` if it was not given."""
         if effect in (None, "read", "state") and idempotency is None:  # as of most tools
             word: Effect = "read" if effect == "read" else "state"
-            on_orphan = _default_on_orphan(effect)
-            return DeclaredEffect(word, effect is not None, None, on_orphan, reconcile, None, (effect, reconcile))
+            return DeclaredEffect(word, effect is not None, None, effect)
         with locate_faults(tool=self.name, dataclass=self.params_type):
-            return _combine_effect(effect, idempotency, reconcile)
+            return _combine_effect(effect, idempotency)
 
     def check_effect(self, effect: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
         """Refuses contradictory declarations of the effect."""
@@ -266,13 +245,6 @@ class Declaration(NamedTuple):
             fields = None if self.schema is None else tuple(self.schema.get("properties", ()))
             kind = get_origin(self.params_type) or self.params_type
             idempotency.check_params_type(kind, tool=self.name, fields=fields)
-        if effect.on_orphan == "reconcile" and effect.reconcile is None:
-            self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
-        if effect.reconcile is not None and effect.effect != "external" and idempotency is None:
-            self.refuse(
-                "reconcile resolves an effect in the ledger, and this tool has none there; declare "
-                "effect='external' or idempotency=IdempotencyConfig(...)."
-            )
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Checks the options whose values are judged by themselves."""
@@ -320,26 +292,16 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
         declaration.refuse(f"{what} {fault}.")
 
 
-def _combine_effect(effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-    from handrail.prompt.idempotency import NEVER_ASKED, External, IdempotencyConfig  # noqa: PLC0415
+def _combine_effect(effect: object, config: object) -> DeclaredEffect:
+    from handrail.prompt.idempotency import External, IdempotencyConfig  # noqa: PLC0415
 
-    arguments = effect, reconcile
-    external = effect if isinstance(effect, External) else None
-    word = "external" if isinstance(effect, External) else effect or "state"
+    external = effect if isinstance(effect, External) else External() if effect == "external" else None
+    word = "external" if external is not None else effect or "state"
     if not isinstance(word, str) or word not in get_args(Effect):
         words = ", ".join(map(repr, get_args(Effect)))
         raise PromptValidationError(f"effect is {effect!r}; it must be one of {words}, or External(...).")
     if config is not None and not isinstance(config, IdempotencyConfig):
         raise PromptValidationError(f"idempotency is {config!r}; write idempotency=True, or IdempotencyConfig(...).")
-    own = None if config is None else config.on_orphan
     if external is not None:
-        external.check_alone(config, reconcile)
-        reconcile = external.reconcile
-    elif word == "external":
-        lease = MINUTE if config is None else config.lease
-        external = External(on_orphan=own or "unknown", reconcile=reconcile, lease=lease)
-    on_orphan = external.on_orphan if external is not None else own or _default_on_orphan(effect)
-    if reconcile is not None and config is not None and on_orphan == "retry":
-        raise PromptValidationError(NEVER_ASKED)
-    apply = None if external is None else external.apply
-    return DeclaredEffect(cast("Effect", word), effect is not None, external, on_orphan, reconcile, apply, arguments)
+        external.check_key(config)
+    return DeclaredEffect(cast("Effect", word), effect is not None, external, effect)

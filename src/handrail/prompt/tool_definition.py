@@ -103,7 +103,6 @@ class ToolOptions(PlainOptions, total=False):
     """The options of a tool beside its name, description and handler; `Tool` says what they mean."""
 
     examples: Sequence[ToolExample[Any, Any]]
-    reconcile: Reconcile[Any, Any] | None
 
 
 @subscriptable
@@ -126,7 +125,6 @@ class Tool(Generic[P, R]):
         effect: what a call does to the world. A `"read"` may run concurrently with other reads, and may not write. An
             `External` declares details of an external effect; the attribute is `"external"` then.
         timeout: how long the handler may take; `None` for as long as the run's deadline allows.
-        reconcile: determines whether an unknown effect happened; for external tools, and those with `idempotency`.
         undo: undoes the effect of a call after its commit: a function, or an `Undo`, which the attribute is; see
             `handrail.prompt.undo`. Not for `effect="read"`.
         capture: reads what `undo` needs of the state before the effect.
@@ -157,7 +155,6 @@ class Tool(Generic[P, R]):
     idempotency: IdempotencyConfig | None = None
     effect: Effect = _NOT_SAID
     timeout: timedelta | None = None
-    reconcile: Reconcile[P, R] | None = None
     undo: Undo | None = None
     capture: AnyCallable | None = None
     preview: AnyCallable | None = None
@@ -167,8 +164,6 @@ class Tool(Generic[P, R]):
     sanitizes: bool = False
     external: External | None = field(init=False, repr=False)
     declares_effect: bool = field(init=False, repr=False)
-    on_orphan: OnOrphan = field(init=False, repr=False)
-    apply: ApplyEffect[P, R] | None = field(init=False, repr=False)
     params_type: type[P] | None = field(init=False)
     result_type: type[R] | None = field(init=False)
     is_async: bool = field(init=False, repr=False)
@@ -189,7 +184,6 @@ class Tool(Generic[P, R]):
             description: str,
             handler: ToolHandler[P, R] | None = None,
             examples: Sequence[ToolExample[P, R]] = (),
-            reconcile: Reconcile[P, R] | None = None,
             **options: Unpack[PlainOptions],
         ) -> None: ...
 
@@ -224,7 +218,7 @@ class Tool(Generic[P, R]):
             from handrail.prompt.idempotency import IdempotencyConfig  # noqa: PLC0415
 
             set_field(self, "idempotency", IdempotencyConfig() if config else None)
-        # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
+        # Before the checks: they read what an `External` declares.
         combined = self.settle_effect(declaration)
         set_field(self, "masking", type_masking(arguments[0]) if schema is None else schema_masking(self.codec.schema))
         set_field(self, "result_masking", result_masking(arguments[1]))
@@ -281,12 +275,12 @@ class Tool(Generic[P, R]):
 
     def settle_effect(self, declaration: Declaration) -> DeclaredEffect:
         """Combines the declarations of the effect, of this tool or of the one that it is a copy of."""
-        effect, reconcile = cast("object", self.effect), self.reconcile
+        effect = cast("object", self.effect)
         original: DeclaredEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
-        if original is not None:
-            effect, reconcile = original.given_to_copy(effect, reconcile)
-        combined = declaration.declare_effect(effect, self.idempotency, reconcile)
-        for name in ("effect", "declares_effect", "external", "on_orphan", "reconcile", "apply"):
+        if original is not None and effect == original.effect:
+            effect = original.argument
+        combined = declaration.declare_effect(effect, self.idempotency)
+        for name in ("effect", "declares_effect", "external"):
             object.__setattr__(self, name, getattr(combined, name))
         object.__setattr__(self, "given_effect", combined)
         return combined
@@ -304,6 +298,23 @@ class Tool(Generic[P, R]):
         """The parameters of its function that are injected; of a hand-written handler, what it needs."""
         parameters: tuple[InjectedParameter, ...] = getattr(self, "given_injected")  # noqa: B009 - as in `__post_init__`
         return parameters
+
+    @property
+    def on_orphan(self) -> OnOrphan:
+        """What the next call of an effect does that may have happened; a declared change of state was rolled back."""
+        if self.external is not None:
+            return self.external.on_orphan
+        return "retry" if self.declares_effect and self.effect == "state" else "unknown"
+
+    @property
+    def reconcile(self) -> Reconcile[P, R] | None:
+        """Determines whether an unknown effect happened."""
+        return None if self.external is None else self.external.reconcile
+
+    @property
+    def apply(self) -> ApplyEffect[P, R] | None:
+        """Writes what belongs to an effect that has happened."""
+        return None if self.external is None else self.external.apply
 
     @property
     def may_act(self) -> bool:

@@ -37,7 +37,7 @@ from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool, ToolResult
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
-from handrail.prompt.signature import annotation_name
+from handrail.prompt.signature import MINUTE, annotation_name
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import CallEvent, notify_subscribers, written_arguments
@@ -301,14 +301,13 @@ def _conflict(run: CallState, tool: Tool[Any, Any], answer: effects.Conflict) ->
 def _build_request(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects.ClaimRequest:
     deadline = run.environment.deadline
     config = tool.idempotency or _SLOT
-    options = tool.external or config
     return effects.ClaimRequest(
         partition=key.partition,
         key=key.key,
         tool=tool.name,
         params_hash=key.params_hash,
         owner=ClaimOwner(run.environment.session.session_id, run.ref[0], run.ref[1]),
-        lease=options.lease,
+        lease=MINUTE if tool.external is None else tool.external.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
         arguments=run.plan.dump(run.call, run.params, words=tool.key_codec is not None),

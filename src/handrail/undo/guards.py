@@ -54,9 +54,8 @@ FOLDER_VERSION: Final = "folder "
 _SHORTEST_TEXT: Final = 4  # a shorter one occurs by chance
 
 _DECLARED: Final = (
-    *("name", "description", "effect", "external", "idempotency", "on_orphan", "timeout", "concurrent"),
-    *("max_result_chars", "untrusted", "sanitizes", "handler", "function", "undo", "capture", "preview"),
-    *("reconcile", "apply"),
+    *("name", "description", "effect", "external", "idempotency", "timeout", "concurrent", "max_result_chars"),
+    *("untrusted", "sanitizes", "handler", "function", "undo", "capture", "preview"),
 )
 
 RunningCall: TypeAlias = tuple[str, CallRef]

@@ -454,8 +454,8 @@ def test_reason_names_the_rule(wording: Wording) -> None:
     """With its place."""
     denied = rule("*", source="approval.yaml:3")
     found = rule_filter(ApprovalRules(deny=(denied,)), ("desk",), "ask")
-    assert found.unwritable("a/.env") == wording
-    assert found.unwritable("a/b") is None
+    assert found.keeps("a/.env", changes=True) == wording
+    assert found.keeps("a/b", changes=True) is None
     assert len({RulePaths("deny", denied), RulePaths("deny", denied), RulePaths("ask", denied)}) == 2
     assert reached_paths("read_file", {"path": 5}, InMemoryFilesystem()) is None  # of a tool of the program
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from handrail.agents import Answer, ApprovalRules, GatedCall, Rule, shell_toolset
+from handrail.agents import Answer, ApprovalRules, shell_toolset
 from handrail.contrib.tools import GIT_READING, READING, ShellRule, VfsToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem
-from handrail.session import Session
 from handrail.testing import Call
 from tests.agents.kit import (
     CallLog,
@@ -314,70 +313,21 @@ def linked(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("tool, arguments", BY_LINKS)
-async def test_a_call_that_reaches_by_a_link_what_is_asked_about_is_asked_about(
+async def test_no_call_reaches_by_a_link_what_is_asked_about(
     tool: str, arguments: dict[str, Any], tmp_path: Path
 ) -> None:
-    """And without an answer nothing is shown or changed."""
-    root, person = linked(tmp_path / "work"), Person(Answer("no"))
+    """No link is followed: nothing is shown or changed."""
+    root, person = linked(tmp_path / "work"), Person(Answer("yes"))
     (content,) = await told(tmp_path, ASK, Call(tool, arguments), asker=person)
-    assert (person.ids, "SECRET" in content) == (["c1"], False)
+    assert (person.ids, "SECRET" in content) == ([], False)
     assert (root / "x/ask/q.txt").read_text() == "SECRET\n"
     assert sorted(path.name for path in (root / "x/ask").iterdir()) == ["q.txt"]
 
 
-async def test_a_person_is_shown_where_a_path_leads(tmp_path: Path) -> None:
-    """Only where it is another path; a link that is moved or removed itself leads nowhere."""
-    linked(tmp_path / "work")
-    person, rules = Person(Answer("no")), ApprovalRules(ask=(Rule("*_file"),))
-    calls = [read("l"), read("x/ask/q.txt"), read("./plan.md"), move("l", "d/l"), remove("d"), read("../out")]
-    await told(tmp_path, rules, *calls, asker=person)
-    reached = [dict(call.reached) if call.reached else None for call in person.asked]
-    assert reached == [{"path": "x/ask/q.txt"}, None, None, {"new_path": "x/ask/l"}, None, None]
-
-
-async def test_an_allow_rule_on_a_link_does_not_allow_what_it_leads_to(tmp_path: Path) -> None:
-    """Every look at the path must fit."""
+async def test_an_absolute_path_is_judged_as_the_path_in_the_folder(tmp_path: Path) -> None:
+    """And a person is shown that one."""
     root, person = linked(tmp_path / "work"), Person(Answer("no"))
-    write(root, {"tmp/a.txt": "a\n"})
-    (root / "tmp/out").symlink_to("../plan.md")
-    (root / "tmp/in").symlink_to("a.txt")
-    calls: list[Call] = []
-    for path, old in {"tmp/out": "milk", "tmp/in": "a"}.items():
-        calls += [read(path), Call("edit_file", {"path": path, "old": old, "new": "x"})]
-    rules = 'allow: [read_file, {tool: edit_file, arguments: {path: "tmp/**"}}]'
-    await told(tmp_path, rules, *calls, asker=person)
-    assert person.ids == ["c2"]
-    assert ((root / "plan.md").read_text(), (root / "tmp/a.txt").read_text()) == ("milk\n", "x\n")
-
-
-async def test_an_answer_holds_for_the_file_that_the_link_led_to(tmp_path: Path) -> None:
-    """Not for another one to which the same path leads later."""
-    root = linked(tmp_path / "work")
-    write(root, {"x/ask/other.txt": "OTHER\n"})
-    person, session = Person(Answer("yes", remember="arguments")), Session()
-    for call_id, content, asked in (("a1", "SECRET", 1), ("a2", "SECRET", 1), ("a3", "OTHER", 2)):
-        if content == "OTHER":
-            (root / "l").unlink()
-            (root / "l").symlink_to("x/ask/other.txt")
-        (found,) = await told(tmp_path, ASK, read("l", call_id), asker=person, session=session)
-        assert (content in found, len(person.asked)) == (True, asked)
-    assert person.asked[0].digest != person.asked[1].digest
-
-
-async def test_a_link_that_changes_after_the_answer_is_asked_about_anew(tmp_path: Path) -> None:
-    """As are arguments that change: the pipeline looks again before the call runs."""
-    root = linked(tmp_path / "work")
-    write(root, {"x/ask/other.txt": "OTHER\n"})
-
-    class Swaps(Person):
-        async def __call__(self, call: GatedCall) -> Answer:
-            if not self.asked:
-                (root / "l").unlink()
-                (root / "l").symlink_to("x/ask/other.txt")
-            return await super().__call__(call)
-
-    person, log = Swaps(), CallLog()
-    agent = desk(tmp_path / "project", also=["files"])
-    await play(agent, called(read("l")), root=root, rules=ASK, mode="ask", asker=person, listener=log)
-    assert [dict(call.reached or {}) for call in person.asked] == [{"path": "x/ask/q.txt"}, {"path": "x/ask/other.txt"}]
-    assert "OTHER" in log.ended[0].content
+    calls = [read(str(root / "x/ask/q.txt")), read("x/ask/q.txt"), read(str(root / "plan.md"))]
+    contents = await told(tmp_path, ASK, *calls, asker=person)
+    assert [dict(call.reached or {}) for call in person.asked] == [{"path": "x/ask/q.txt"}, {}]
+    assert ("SECRET" in "".join(contents), "milk" in contents[2]) == (False, True)

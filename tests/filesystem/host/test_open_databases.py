@@ -107,10 +107,10 @@ def test_a_file_of_an_open_database_is_not_found(desk: Desk, operation: Operate)
     desk.check()
 
 
-def test_a_link_to_an_open_database_leads_to_nothing(desk: Desk) -> None:
-    """The link itself is one like any other, and can be removed."""
+def test_a_link_to_an_open_database_is_one_like_any_other(desk: Desk) -> None:
+    """It is not followed, and can be removed."""
     for read in READS.values():
-        with pytest.raises(PathNotFoundError):
+        with pytest.raises(PathConflictError):
             read(desk.files, "link")
     assert desk.files.stat("link").kind == "symlink"
     desk.files.remove("link")

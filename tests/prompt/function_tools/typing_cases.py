@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, assert_type
 
-from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult, ToolsSection, tool
+from handrail.prompt import External, Tool, ToolContext, ToolExample, ToolResult, ToolsSection, tool
 from handrail.resources import Resource
 from tests.prompt.typing_cases import Params, Result, awaited, plain
 
@@ -39,9 +39,8 @@ def ask_the_bank(params: Any, key: str, *, context: ToolContext) -> ToolResult[R
 
 
 @tool(
-    effect="external",
-    idempotency=IdempotencyConfig(on_orphan="reconcile"),
-    reconcile=ask_the_bank,
+    effect=External(on_orphan="reconcile", reconcile=ask_the_bank),
+    idempotency=True,
     examples=[ToolExample(description="One", input={"order": "A-1"}, output=Result("A-1"))],
 )
 def pay(order: str, *, desk: Annotated[Params, Resource]) -> Result:

@@ -30,7 +30,7 @@ from handrail.errors import (
     WrongResourceError,
 )
 from handrail.events import Dispatcher
-from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import External, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
 from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, raises, scribble, tool
@@ -411,7 +411,7 @@ def by_reconciler(wrap: Wrap) -> ToolExecutor:
     def reconcile(params: Note, key: str) -> ToolResult[Note] | None:
         raised_from_mistake(wrap)
 
-    door = executor(tool("t", pay, effect="external", reconcile=reconcile), effect_ledger=EffectLedger())
+    door = executor(tool("t", pay, effect=External(reconcile=reconcile)), effect_ledger=EffectLedger())
     assert not door.execute(call("t"), reply="r").success
     return door
 

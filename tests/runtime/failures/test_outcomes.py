@@ -197,7 +197,7 @@ def test_handler_that_cannot_be_called_so_has_done_nothing(way: Run, wording: Wo
 def test_state_tool_has_done_nothing_whatever_it_raises() -> None:
     """Its changes are undone, so the same call runs again; unless it says that it cannot tell."""
     bank = Bank(TimeoutError(), EffectUncertain("the line went dead"))
-    door = door_of(bank, effect="state", idempotency=IdempotencyConfig(on_orphan="unknown"))
+    door = door_of(bank, effect="state", idempotency=IdempotencyConfig())
     assert not door.execute(call("pay", "A")).success
     assert row_of(door).status == "failed"
     assert not door.execute(call("pay", "A")).success

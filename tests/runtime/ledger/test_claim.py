@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from handrail.errors import (
     LeaseLostError,
     TransactionClosedError,
 )
-from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolResult
 from handrail.runtime import ToolCall
 from handrail.runtime.failures import HandlerTimeoutError
 from handrail.runtime.ledger import claim as claim_module
@@ -36,15 +36,13 @@ from handrail.runtime.ledger.records import (
     started_params,
 )
 from handrail.serde import MASK, Masking, parse, type_masking
-from handrail.session import stored_as
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
-from tests.kit import Note, call, executor, tool
+from tests.kit import Note, tool
 from tests.runtime.kit import Login, present
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed, prove_nothing
 from tests.session.faulty_stores import FaultyStore, faulty
-from tests.store.kit import replace
 from tests.wording import Wording
 
 SHARED = IdempotencyConfig(scope="shop", ttl=None)
@@ -338,61 +336,3 @@ def test_what_is_too_long_is_recorded_as_its_size_and_its_digest() -> None:
     note, call = Tool[Note, None](name="do", description="Notes.", handler=None), ToolCall("c1", "do")
     record = recorded_arguments(call, long, note.masking)
     assert (started_params(record, call, long, note), started_params(record, call, other, note)) == ((long,), None)
-
-
-def receipt(*fields: tuple[str, type], version: int = 1) -> Any:
-    """The class of a receipt in one of its versions."""
-    upgrades: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        1: lambda item: {"text": item["body"], "cents": 0},
-        2: lambda item: {"text": item["text"], "euros": item["cents"] // 100},
-    }
-    kind: Any = make_dataclass("RecordedReceipt", list(fields), frozen=True)
-    before = {number: upgrade for number, upgrade in upgrades.items() if number < version}
-    return stored_as("tests.recorded.receipt", version=version, upgrades=before)(kind)
-
-
-SECOND = receipt(("text", str), ("cents", int), version=2)
-THIRD = receipt(("text", str), ("euros", int), version=3)
-
-
-def paid_for(kind: Any, value: object, ledger: EffectLedger) -> Any:
-    """The value of a call whose result has that type; a recorded one, if there is one."""
-
-    def pay(_: Note, *, context: ToolContext) -> ToolResult[Any]:
-        return ToolResult.ok(value)
-
-    options: dict[str, Any] = {"effect": "external", "idempotency": SHARED}
-    payer = cast("Any", Tool)[Note, kind](name="pay", description="Pays.", handler=pay, **options)
-    message = executor(payer, effect_ledger=ledger).execute(call("pay"))
-    return message.result.value if message.success else message.content
-
-
-@pytest.mark.parametrize(
-    "kind, value, recorded_value, euros",
-    [
-        (receipt(("body", str)), ("paid",), None, 0),
-        (SECOND, ("paid", 900), None, 9),
-        (THIRD, ("paid", 9), None, 9),
-        (THIRD, ("paid", 9), b'{"body":"paid"}', 0),
-        (THIRD, ("paid", 1), b'{"text":"paid","euros":9}', 9),
-    ],
-    ids=["first", "second", "present", "no version, of the first", "no version, of the present"],
-)
-def test_a_result_of_an_older_version_is_upgraded(
-    kind: Any, value: tuple[object, ...], recorded_value: bytes | None, euros: int
-) -> None:
-    """As an item of a slice is, and by the version that was recorded with it."""
-    ledger = EffectLedger()
-    paid_for(kind, kind(*value), ledger)
-    (row,) = ledger.rows()
-    if recorded_value is not None:
-        assert replace(ledger.store, row, row._replace(value=recorded_value))
-    assert paid_for(THIRD, None, ledger) == THIRD("paid", euros)
-
-
-def test_a_result_of_a_newer_version_stays_done_and_is_not_shown(wording: Wording) -> None:
-    """An older program that runs beside a newer one does not repeat the effect."""
-    ledger = EffectLedger()
-    paid_for(THIRD, THIRD("paid", 1), ledger)
-    rows = list(ledger.rows())
-    assert (paid_for(SECOND, None, ledger), list(ledger.rows())) == (wording, rows)

@@ -308,7 +308,7 @@ OPTIONS_OF_PAY: Mapping[str, Mapping[str, Any]] = {
     "its undo": {"undo": undo_payment},
     "the settlement of its undo": {"undo": Undo(undo_payment, effect=External(on_orphan="retry"))},
     "what it captures": {"undo": undo_otherwise, "capture": capture_balance},
-    "its reconciler": {"reconcile": reconcile_payment},
+    "its reconciler": {"effect": External(reconcile=reconcile_payment)},
     "what it applies": {"effect": External(apply=apply_payment)},
     "its orphans": {"effect": External(on_orphan="retry")},
     "its repeats": {"effect": External(repeat_unknown="allow")},

@@ -47,7 +47,7 @@ class GatedCall:
             effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
         written: the arguments as the model wrote them, decoded; `None` if that is unknown. A schema and a validator may
             show the same thing under two names, so rules look at both.
-        reached: of a file tool, the targets of the paths among its arguments that lead through links, by argument;
+        reached: of a file tool, the absolute paths among its arguments as the filesystem names them, by argument;
             `None` if there are none. Rules look at both, and the digest names these too.
         own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; else
             empty. Rules that ask or deny go by both.

@@ -1,7 +1,7 @@
 """Approval rules on paths, as filters of the files of a run, whichever argument of a call leads to them.
 
 A rule on an argument judges a call before it runs, by its text. A file is also reached without being named: by a
-search, through a link, with the folder that holds it. So a rule on a path of the file tools becomes a part of the
+search, with the folder that holds it. So a rule on a path of the file tools becomes a part of the
 `PathFilter` of the run:
 
 | the rule fits | of the tools | the paths that it fits |
@@ -20,7 +20,8 @@ search, through a link, with the folder that holds it. So a rule on a path of th
 A path that is left out is not moved to where the rule does not fit; a call that names it is asked about. A rule that
 names several arguments, or none, does not filter, nor do `allow` rules, and `ask` rules in the mode `approve-all`.
 Globs are read widely (`handrail.agents.approval.matching`), and include what lies in a folder that they fit. A rule on
-a path is about files, not about spellings: `reached_paths` follows the paths in the arguments of a file tool.
+a path is about files, not about spellings: `reached_paths` finds absolute paths in the arguments of a file tool. Links
+are not followed.
 
 Toolsets of a run also hide paths from other toolsets and programs that reach their files:
 
@@ -74,9 +75,6 @@ FILE_TOOLS: Final[Mapping[str, Mapping[str, PathAccess]]] = {
 """The file tools, each with its arguments that are paths."""
 
 _SETS: Final = tuple(item.name for item in fields(PathFilter))
-
-_LINKS_THEMSELVES: Final = frozenset({"move_file", "remove_file"})
-"""The tools that act on a link, and not on its target."""
 
 
 class RulePaths:
@@ -174,7 +172,7 @@ def _uses(rule: Rule, prefix: str) -> frozenset[tuple[str, PathAccess]]:
 
 
 def reached_paths(tool: str, arguments: Mapping[str, object], filesystem: Filesystem) -> Mapping[str, str] | None:
-    """The targets of the paths in the arguments of a file tool that lead through links; `None` if there are none.
+    """The paths in the arguments of a file tool that the filesystem names otherwise; `None` if there are none.
 
     `tool` is the name of the tool, without a prefix.
     """
@@ -184,10 +182,8 @@ def reached_paths(tool: str, arguments: Mapping[str, object], filesystem: Filesy
         if not isinstance(path, str):
             continue
         try:
-            # `move_file` and `remove_file` act on the link itself, so the link is not followed for them.
-            real = filesystem.resolve(path, follow=tool not in _LINKS_THEMSELVES)
-            if real != (shortest(path) or ROOT):
-                targets[argument] = real
+            if (own := filesystem.shortest(path)) != (shortest(path) or ROOT):  # an absolute path
+                targets[argument] = own
         except FilesystemError:
             continue  # the tool refuses it, too
     return targets or None

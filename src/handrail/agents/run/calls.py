@@ -127,19 +127,11 @@ class RunCalls:
         ahead = self._ahead.get((ref, tool.name))
         arguments = _mask(parsed_arguments(params), tool.masking)
         # Changed arguments belong to another call: the original ones of the first must not be compared with its rules.
-        is_same = ahead is not None and ahead.arguments == arguments
-        reached = ahead.reached if ahead is not None and is_same else None
-        # A link may have been changed since the question, so where it leads is looked up again when the call runs.
-        if context is not None and tool.name in FILE_TOOLS:
-            reached = _link_targets(tool, params, context)
-        if ahead is not None and is_same and ahead.reached == reached:
+        if ahead is not None and ahead.arguments == arguments:
             return ahead
         before = self.of_tool(tool.name, tool.effect, ref) if ahead is None else ahead
-        original = before.written if is_same else None
-        gated = replace(before, arguments=arguments, written=original, reached=reached).with_digest(original)
-        if context is not None and tool.name in FILE_TOOLS:  # the next question shows the present targets
-            self._ahead[ref, tool.name] = gated
-        return gated
+        reached = None if context is None else _reached_paths(tool, params, context)
+        return replace(before, arguments=arguments, written=None, reached=reached).with_digest(None)
 
     def forget(self, ref: CallRef, name: str) -> None:
         """Drops the description of a call that has ended; another call of its id is another one."""
@@ -219,14 +211,14 @@ def _mask(arguments: Mapping[str, Any], masking: Masking) -> Mapping[str, Any]:
     return cast("dict[str, Any]", masking.mask(arguments)) if masking.hides else arguments
 
 
-def _link_targets(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:
-    # It may wait for a disk.
-    filesystem = context.filesystem
-    return None if filesystem is None else reached_paths(tool.name, parsed_arguments(params), filesystem)
+def _reached_paths(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:
+    if tool.name not in FILE_TOOLS or (filesystem := context.filesystem) is None:
+        return None
+    return reached_paths(tool.name, parsed_arguments(params), filesystem)
 
 
 class ForeseenCall(NamedTuple):
-    """A call of a tool of Handrail's before it is made; `reached` are the targets of links in its arguments."""
+    """A call of a tool of Handrail's before it is made; `reached` as of `GatedCall`."""
 
     tool: Tool[Any, Any]
     arguments: dict[str, Any]
@@ -261,8 +253,8 @@ async def foresee_call(
         policies = [policy for policy in judging if policy.name != without and policy is not guard]
         questions = [await _foresee(ask_policy(policy, tool, params, context, by_policy), tool) for policy in policies]
         reached = None
-        if tool.name in FILE_TOOLS:
-            reached = await _foresee(ASYNC.in_thread(partial(_link_targets, tool, params, context)), tool)
+        if tool.name in FILE_TOOLS:  # a provider may open the filesystem, and wait for a disk
+            reached = await _foresee(ASYNC.in_thread(partial(_reached_paths, tool, params, context)), tool)
     finally:
         try:
             resources.close()

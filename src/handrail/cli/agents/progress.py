@@ -290,7 +290,7 @@ def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, 
 def argument_lines(
     arguments: Mapping[str, Any], reached: Mapping[str, str] | None = None, *, whole: bool = False
 ) -> list[str]:
-    """Each argument on a line: `path = "notes.md"`; a long one is cut, a link is shown with its target."""
+    """Each argument on a line: `path = "notes.md"`; a long one is cut."""
     led = {name: f" -> {_value(path, whole=whole)}" for name, path in (reached or {}).items()}
     return [f"{clean(name)} = {_value(value, whole=whole)}{led.get(name, '')}" for name, value in arguments.items()]
 

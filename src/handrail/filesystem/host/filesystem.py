@@ -49,11 +49,11 @@ from handrail.waiting import check_blocking
 class HostFilesystem:
     """A `Filesystem` over a folder on disk; see the protocol for its methods.
 
-    No path leads out of the root; links that stay inside are followed. The files of databases that this process has
-    open do not exist (`handrail.process`). A file is replaced atomically, and keeps its permissions. A call that
-    fails is rolled back, and so are the changes of a killed process at the next opening; with a `store`, files and the
-    store's records of a call are committed atomically. A call that starts a program over the tree calls `keep_tree`
-    first. The page `docs/explanation/files.md` has the rules.
+    No path leads out of the root, and no link is followed. The files of databases that this process has open do not
+    exist (`handrail.process`). A file is replaced atomically, and keeps its permissions. A call that fails is rolled
+    back, and so are the changes of a killed process at the next opening; with a `store`, files and the store's records
+    of a call are committed atomically. A call that starts a program over the tree calls `keep_tree` first. The page
+    `docs/explanation/files.md` has the rules.
 
     One `HostFilesystem` at a time works on a root, across processes and journals. Threads may share it, forked
     processes not. Nested roots are not detected.
@@ -207,7 +207,7 @@ class HostFilesystem:
     def exists(self, path: str) -> bool:
         """Returns whether there is anything at a path; see `Filesystem.exists`."""
         with self._looking(path) as shortest:
-            return self._view.resolve(shortest, follow=False).status is not None
+            return self._view.resolve(shortest).status is not None
 
     def stat(self, path: str) -> FileStat:
         """The status of what is at a path; see `Filesystem.stat`."""
@@ -229,27 +229,13 @@ class HostFilesystem:
         with self._looking(folder) as shortest:
             return self._view.scan(shortest, pattern, look)
 
-    def resolve(self, path: str, *, follow: bool = True) -> str:
-        """The path without links that a path leads to; see `Filesystem.resolve`."""
-        with self._looking(path) as shortest:
-            return self._root.resolve(shortest, follow=follow).path
-
     def shortest(self, path: str) -> str:
         """The path by which what is at a path is named; see `Filesystem.shortest`."""
-        path = normalise_on_disk(below_root(path, self._root.spellings))
-        if path.isascii():
-            return path
-        check_blocking("looking at", path)
-        with self._changes.lock, translate_os_errors(f"look at {path}", path):
-            self._usable()
-            return self._root.as_stored(path)
+        return normalise_on_disk(below_root(path, self._root.spellings))
 
     def unsearched(self, path: str, *, by_name: bool = True) -> str | None:
         """The reason why searches leave a path out; see `Filesystem.unsearched`."""
-        # Both are asked: a link may have a permitted name and lead to a path that searches leave out, or the reverse.
-        real, path_filter = self.resolve(path), self._view.path_filter
-        by = path_filter.unsearched(self.shortest(path), by_name=by_name)
-        return path_filter.unsearched(real, by_name=by_name) if by is None else by
+        return self._view.path_filter.unsearched(self.shortest(path), by_name=by_name)
 
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`. Closing it closes nothing: close this one."""

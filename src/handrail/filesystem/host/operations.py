@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from handrail.crash_points import reached
-from handrail.errors import PathConflictError, PathNotFoundError
+from handrail.errors import PathNotFoundError
 from handrail.filesystem import paths
 from handrail.filesystem.disk import Disk, ResolvedPath, Root, holds_special_file, read_file, special_file
 from handrail.filesystem.host.changes import HostChanges
@@ -23,15 +24,17 @@ from handrail.filesystem.path_filters import PathFilter, PathMatcher
 from handrail.filesystem.paths import (
     MAX_DEPTH,
     ROOT,
+    below_root,
     folders_above,
     is_inside,
     join,
     normalise_on_disk,
+    parent_folder,
     path_depth,
     to_text,
 )
 from handrail.filesystem.shadow.tree import spell_paths
-from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, FolderReader, Scan, Start, WalkRequest, walk
+from handrail.filesystem.walks import MOST_RULE_BYTES, FileStat, FolderReader, Scan, WalkRequest, walk
 from handrail.process import has_open_databases, protected_paths
 
 _FOLDER = FileIdentity("folder")
@@ -52,36 +55,48 @@ class TreeReader:
     disk: Disk
     path_filter: PathFilter
 
-    def resolve(self, path: str, *, follow: bool) -> ResolvedPath:
-        """The end of a path; nothing for a hidden path."""
+    def resolve(self, path: str) -> ResolvedPath:
+        """What is at a path; nothing for a hidden path."""
         path_filter = self.path_filter
         if not path_filter:
-            return self.root.resolve(path, follow=follow)
+            return self.root.resolve(path)
         if path_filter.unreadable(path) is None:
-            target = self._resolve_visible(path, follow=follow)
-            if target is not None:
+            target = self.root.resolve(path)
+            if path_filter.unreadable(path, is_folder=file_kind(target.status) == "folder") is None:
                 return target
         # The nearest folder that is shown: the message must not name a hidden one.
         visible = (folder for folder in folders_above(path) if path_filter.unreadable(folder) is None)
         return ResolvedPath(path, None, next(folder for folder in visible if self.root.look(folder) is not None))
 
-    def find_to_change(self, path: str, *, follow: bool, is_folder: bool) -> ResolvedPath:
-        """The end of a writable path; `PathConflictError` if it is hidden, or special."""
+    def find_to_change(self, path: str, *, is_folder: bool) -> ResolvedPath:
+        """What is at a writable path, perhaps a link; `PathConflictError` if it is hidden, special or below a link."""
         self.path_filter.refuse_change(path, is_folder=is_folder)
-        target = self.root.resolve(path, follow=follow)
-        # A link must not lead to a path that the filter protects.
-        if target.path != path:
-            self.path_filter.refuse_change(target.path, spelling=path, is_folder=is_folder)
+        target = self.root.resolve(path)
+        self.refuse_link(target, at_end=False)
         if file_kind(target.status) == "special":
             raise special_file(path)
         return target
 
-    def present(self, path: str, *, follow: bool) -> ResolvedPath:
-        """The end of an existing path; `PathNotFoundError` if there is nothing."""
-        target = self.resolve(path, follow=follow)
+    def present(self, path: str, *, may_be_link: bool = False) -> ResolvedPath:
+        """What is at an existing path; `PathNotFoundError` if there is nothing."""
+        target = self.resolve(path)
+        self.refuse_link(target, at_end=not may_be_link)
         if target.status is None:
             raise self._nothing(path, target)
         return target
+
+    def refuse_link(self, target: ResolvedPath, *, at_end: bool = True) -> None:
+        """Raises `PathConflictError` for a path that goes through a link, or with `at_end` is one."""
+        path, status, link = target
+        if not at_end and status is not None:
+            return
+        if file_kind(self.root.look(link) if status is None else status) == "symlink":
+            with self.root.entry(link) as (folder, name):
+                text = to_text(self.disk.target(name, at=folder))
+            whole = below_root(posixpath.join(parent_folder(link), text) + path[len(link) :], self.root.spellings)
+            leads_to = posixpath.normpath(whole)
+            is_named = leads_to.split("/")[0] not in {"", ".."} and self.path_filter.unreadable(leads_to) is None
+            raise paths.link_not_followed(path, link=link, leads_to=leads_to if is_named else None)
 
     def missing_folders(self, target: ResolvedPath) -> list[str]:
         """The folders that a path lacks, the highest first; `PathConflictError` if it cannot be."""
@@ -96,7 +111,7 @@ class TreeReader:
 
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
-        target = self.present(path, follow=True)
+        target = self.present(path)
         if file_kind(target.status) != "file":
             self._refuse_reading(path, file_kind(target.status))
         with self.root.entry(target.path) as (folder, name):
@@ -109,22 +124,19 @@ class TreeReader:
 
     def stat(self, path: str) -> FileStat:
         """The status of what is at a path."""
-        return to_file_stat(path, self.present(path, follow=False))
+        return to_file_stat(path, self.present(path, may_be_link=True))
 
-    def folder(self, path: str) -> Start:
-        """A folder to be listed, with what it leads to."""
-        target = self.present(path, follow=True)
+    def folder(self, path: str) -> str:
+        """The path of a folder to be listed."""
+        target = self.present(path)
         if file_kind(target.status) != "folder":
             raise paths.file_where_folder_is_needed(path, file=path)
-        return Start(path, target.path)
+        return path
 
     def listing(self, path: str) -> tuple[FileStat, ...]:
         """The visible entries of a folder, sorted."""
-        stats = (
-            (entry.path, to_file_stat(join(path, entry.path.rpartition("/")[2]), entry))
-            for entry in self.below(self.folder(path).real)
-        )
-        visible = [stat for real, stat in stats if self.path_filter.shows(stat.path, real, stat.kind)]
+        stats = (to_file_stat(entry.path, entry) for entry in self.below(self.folder(path)))
+        visible = [stat for stat in stats if self.path_filter.shows(stat.path, stat.kind)]
         return tuple(sorted(visible, key=lambda entry: entry.path))
 
     def scan(self, path: str, pattern: PathMatcher, look: WalkRequest) -> Scan:
@@ -146,7 +158,7 @@ class TreeReader:
         return None  # its folder was removed by another process
 
     def below(self, folder: str) -> list[ResolvedPath]:
-        """The entries of a folder, hidden or not, by a path without links."""
+        """The entries of a folder, hidden or not."""
         with self.root.folder(folder, for_listing=True) as descriptor:
             looked = [(name, self.disk.look(name, at=descriptor)) for name in self.disk.names(descriptor)]
         return [ResolvedPath(join(folder, to_text(name)), status) for name, status in looked if status is not None]
@@ -161,16 +173,6 @@ class TreeReader:
             subtree += inner
         return subtree
 
-    def _resolve_visible(self, path: str, *, follow: bool) -> ResolvedPath | None:
-        try:
-            target = self.root.resolve(path, follow=follow)
-        except PathConflictError as error:
-            if self.path_filter.unreadable(error.path) is not None:
-                return None  # the error would reveal what the path leads to
-            raise
-        is_folder = file_kind(target.status) == "folder"
-        return None if self.path_filter.hides(path, target.path, is_folder=is_folder) else target
-
     def _nothing(self, path: str, target: ResolvedPath) -> PathNotFoundError:
         if file_kind(self.root.look(target.nearest)) == "folder":
             return paths.nothing_at(path, nearest=target.nearest)
@@ -184,7 +186,8 @@ class TreeReader:
 
 def write_file(changes: HostChanges, view: TreeReader, path: str, data: bytes) -> None:
     """Makes a file, or replaces the content of the one there is."""
-    target = view.find_to_change(path, follow=True, is_folder=False)
+    target = view.find_to_change(path, is_folder=False)
+    view.refuse_link(target)
     if file_kind(target.status) == "folder":
         raise paths.folder_where_file_is_needed(path)
     # Checked before the operation begins, so that an error needs no rollback.
@@ -203,7 +206,8 @@ def write_file(changes: HostChanges, view: TreeReader, path: str, data: bytes) -
 
 def create_folder(changes: HostChanges, view: TreeReader, path: str) -> None:
     """Makes a folder and those it lies in."""
-    target = view.find_to_change(path, follow=True, is_folder=True)
+    target = view.find_to_change(path, is_folder=True)
+    view.refuse_link(target)
     kind = file_kind(target.status)
     if kind == "folder":
         return
@@ -220,14 +224,14 @@ def remove_path(changes: HostChanges, view: TreeReader, path: str, *, recursive:
     if path == ROOT:
         raise paths.root_stays()
     # First: a hidden path must be reported like one that does not exist.
-    view.present(path, follow=False)
-    target = view.find_to_change(path, follow=False, is_folder=True)
+    view.present(path, may_be_link=True)
+    target = view.find_to_change(path, is_folder=True)
     if file_kind(target.status) == "folder" and not recursive:
         # Hidden entries are not counted: the message would reveal them. `_all_to_change` refuses them below.
         count = sum(view.path_filter.unreadable(entry.path) is None for entry in view.below(target.path))
         if count:
             raise paths.not_empty(path, count=count)
-    subtree = _all_to_change(view, path, target)
+    subtree = _all_to_change(view, target)
     with changes.operation(f"remove {path}", path):
         changes.about_to_change([entry.path for entry in subtree])
         changes.expect((entry.path, _NOTHING) for entry in subtree)
@@ -246,23 +250,21 @@ def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> Non
     """Moves an entry."""
     if src == ROOT:
         raise paths.root_stays()
-    view.present(src, follow=False)
-    source = view.find_to_change(src, follow=False, is_folder=True)
+    view.present(src, may_be_link=True)
+    source = view.find_to_change(src, is_folder=True)
     if is_inside(dst, src):
         raise paths.inside_itself(src, dst)
-    target = view.find_to_change(dst, follow=False, is_folder=file_kind(source.status) == "folder")
-    if is_inside(target.path, source.path):
-        raise paths.inside_itself(src, dst)
+    target = view.find_to_change(dst, is_folder=file_kind(source.status) == "folder")
     if target.status is not None:
         raise paths.exists_already(dst, is_folder=file_kind(target.status) == "folder", src=src)
     missing = view.missing_folders(target)
-    subtree = _all_to_change(view, src, source)
+    subtree = _all_to_change(view, source)
     # Raises for a path that would be too long or too deep, before anything is moved.
     targets = [normalise_on_disk(target.path + entry.path[len(source.path) :]) for entry in subtree]
     for entry, new in zip(subtree, targets, strict=True):
         is_folder = file_kind(entry.status) == "folder"
         view.path_filter.refuse_change(new, is_folder=is_folder)
-        view.path_filter.refuse_with(new, target.path, spelling=src, is_folder=is_folder)
+        view.path_filter.refuse_with(new, dst, spelling=src, is_folder=is_folder)
     with changes.operation(f"move {src} to {dst}", dst):
         sources = [entry.path for entry in subtree]
         # A moved file is both an old and a new path. Its image is a copy (`stay`), since the file itself remains in the
@@ -275,15 +277,15 @@ def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> Non
         reached("journal-after-change")
 
 
-def _all_to_change(view: TreeReader, path: str, target: ResolvedPath) -> Sequence[ResolvedPath]:
+def _all_to_change(view: TreeReader, target: ResolvedPath) -> Sequence[ResolvedPath]:
     if any(is_inside(entry, target.path) for entry in spell_paths(protected_paths(view.root.path))):
-        raise paths.holds_hidden(path, by=_DATABASE)
+        raise paths.holds_hidden(target.path, by=_DATABASE)
     subtree = view.subtree(target)
     entries = ((entry.path, file_kind(entry.status) == "folder") for entry in subtree)
-    view.path_filter.refuse_moving(entries, target.path, spelling=path)
+    view.path_filter.refuse_moving(entries, target.path)
     special = next((entry.path for entry in subtree if file_kind(entry.status) == "special"), None)
     if special is not None:
-        raise holds_special_file(path, special=special)
+        raise holds_special_file(target.path, special=special)
     return subtree
 
 

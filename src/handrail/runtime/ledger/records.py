@@ -10,16 +10,14 @@
 Secrets are masked in both (`handrail.serde.Masking`). Arguments that
 look like the second row are recorded as in that row, without `"written"`, so that a record is unambiguous.
 
-The value of a result is recorded as the JSON that the tool's result type writes. If that is a class with a later
-version by `stored_as`, the version is recorded with it: `{"$version": 2, "value": ...}`; a value without one is of the
-present version (a person may have given it), or of the first. The parts of a result are recorded around its value:
-`{"$parts": [...], "value": ...}`.
+The value of a result is recorded as the JSON that the tool's result type writes. The parts of a result are recorded
+around its value: `{"$parts": [...], "value": ...}`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_origin
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -29,12 +27,10 @@ from handrail.prompt.tool_result import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
 from handrail.serde import Masking, digest
-from handrail.serde.annotations import strip_annotated
 from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_object
 from handrail.session.calls import ToolCall
-from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
 
 if TYPE_CHECKING:
     from handrail.runtime.ledger.effects import EffectResult
@@ -172,8 +168,6 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
     value = tool.dump_value(result.value)
     if value is None:
         return EffectResult(result.render(), None, result.exclude_value_from_context)
-    if (kind := _versioned_type(tool)) is not None:
-        value = b'{"$version":%d,"value":%s}' % (kind.version, value)
     if result.parts:
         value = b'{"$parts":%s,"value":%s}' % (to_json(dump_parts(result.parts)), value)
     return EffectResult(result.message, value, result.exclude_value_from_context)
@@ -186,27 +180,8 @@ def load_result(tool: Tool[Any, Any], row: EffectRow) -> ToolResult[Any]:
     if data is None:
         message = f"{message} (This was done before, and is not done again. Its value is not recorded.)".strip()
     elif tool.value_codec is not None:
-        value = _load_value(tool, data)
+        value = tool.load_value(data)
     return ToolResult(message, value, exclude_value_from_context=row.exclude_value_from_context, parts=parts)
-
-
-def _versioned_type(tool: Tool[Any, Any]) -> StoredType | None:
-    kind: Any = strip_annotated(tool.result_type)
-    kind = get_origin(kind) or kind
-    return stored_type(kind) if is_versioned(kind) else None
-
-
-def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
-    kind = _versioned_type(tool)
-    if kind is None:
-        return tool.load_value(data)
-    read: Any = from_json(data)
-    if is_object(read) and read.keys() == {"$version", "value"}:
-        return tool.load_value(to_json(kind.upgrade(read["value"], read["$version"])))
-    try:
-        return tool.load_value(data)
-    except ParseError:
-        return tool.load_value(to_json(kind.upgrade(read, 1)))
 
 
 def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ...]]:

@@ -222,11 +222,6 @@ class StoredType:
         return item
 
 
-def is_versioned(kind: object) -> bool:
-    """Returns whether `stored_as` gave a class a version after the first, so that older values of it are upgraded."""
-    return isinstance(kind, type) and getattr(vars(kind).get(_STORED_AS), "version", 1) > 1
-
-
 # Of the process, as `_NAMED`: each class is looked at once.
 _TYPES: dict[type[Any], StoredType] = {}
 

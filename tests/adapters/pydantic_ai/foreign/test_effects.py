@@ -131,8 +131,7 @@ WRONG: Mapping[str, dict[str, Any]] = {
     "a number": {"concurrent": 1},
     "the settings as a mapping": {"idempotency": {"strategy": "auto"}},
     "a key of a tool that reads": {"effect": "read", "idempotency": ONCE},
-    "a reconciler": {"effect": "external", "idempotency": IdempotencyConfig(on_orphan="reconcile")},
-    "a contradiction": {"effect": External(on_orphan="retry"), "idempotency": IdempotencyConfig(on_orphan="unknown")},
+    "a contradiction": {"effect": External(repeat_unknown="allow"), "idempotency": IdempotencyConfig()},
     "an unknown parameter": {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},
 }
 

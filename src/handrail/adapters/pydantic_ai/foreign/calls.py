@@ -143,17 +143,18 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     # Python has declared when two calls are one effect, so the tool changes something, whatever its server claims.
     if hint == "read" and config is not None:
         hint = "state"
-    own = declaration.declare_effect(effect or (None if hint == "state" else hint), config, None)
+    own = declaration.declare_effect(effect or (None if hint == "state" else hint), config)
     declaration.check_effect(own, config)
     claims = own.effect == "external" if config is None else config.has_key
-    declaration.check_apply(own.apply, claims=claims, concurrent=options["concurrent"])
+    external = effect if isinstance(effect, External) else None
+    declaration.check_apply(external and external.apply, claims=claims, concurrent=options["concurrent"])
     # Python may restrict what PydanticAI asks about, but cannot relax it.
     if (definition.kind == "unapproved" and approval != "deny") or (hint == "read" and approval is None):
         approval = "ask"
     return ToolMetadata(
         effect=own.effect,
         declares_effect=effect is not None,
-        external=effect if isinstance(effect, External) else None,
+        external=external,
         idempotency=config,
         approval=approval,
         **options,

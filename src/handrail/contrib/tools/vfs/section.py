@@ -412,7 +412,7 @@ def _pattern(filesystem: Filesystem, pattern: str, folder: str) -> Pattern:
 
 
 def _read_head(filesystem: Filesystem, path: str) -> bytes:
-    return filesystem.read_start(path, START_BYTES).data if filesystem.exists(filesystem.resolve(path)) else b""
+    return filesystem.read_start(path, START_BYTES).data if filesystem.exists(path) else b""
 
 
 def _length(entry: FileStat) -> int:
