@@ -15,6 +15,7 @@ from pydantic_ai import Agent, RunUsage
 from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.models.test import TestModel
@@ -22,7 +23,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.adapters.pydantic_ai import PipelineCapability, tool_context
+from handrail.adapters.pydantic_ai import PipelineCapability, PromptResponse, PydanticAIAdapter, tool_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import (
     MarkdownSection,
@@ -219,6 +220,12 @@ async def resume(
     with ScriptedModel([DONE]) as model:
         agent: Agent[Any, Any] = Agent(model, tools=tools, toolsets=toolsets, capabilities=[capability])
         return await agent.run(message_history=messages[:ends])
+
+
+async def evaluate(model: Model, executor: ToolExecutor) -> PromptResponse[Any]:
+    """Evaluate the prompt of an executor on its session."""
+    environment = executor.environment
+    return await PydanticAIAdapter(model).evaluate_async(environment.prompt, session=environment.session)
 
 
 def called(*calls: Call, **came: Outcome) -> list[Reply]:

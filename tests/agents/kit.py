@@ -144,7 +144,7 @@ def desk(  # noqa: PLR0913 - what differs from project to project
     tools_named, toolsets_named = (f"[{', '.join(names)}]" for names in (registry.tools, (*registry.toolsets, *also)))
     text = agent("desk", tools=tools_named, toolsets=toolsets_named, front=front)
     write(folder, {"desk.agent": text, **(others or {})})
-    project, problems = Project.survey(folder, built_ins=built_ins(), entries=registry.entries, packages=False)
+    project, problems = Project.survey(folder, built_ins=built_ins(), entries=registry.entries)
     for problem in problems:
         if not isinstance(problem, ResolutionError):  # what others name is their own affair
             raise problem

@@ -220,7 +220,7 @@ VALID = st.fixed_dictionaries(
         "toolsets": st.lists(TEXTS, max_size=3, unique_by=str.strip),
         "disclose": st.dictionaries(WORDS, TEXTS, max_size=0),
         "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
-        "show_git": st.booleans(), "overrides": TEXTS, "input_model_ref": TEXTS,
+        "show_git": st.booleans(), "input_model_ref": TEXTS,
     },
 )  # fmt: skip
 
@@ -237,7 +237,6 @@ BROKEN = st.fixed_dictionaries(
         "disclose": SCALARS | st.dictionaries(WORDS, st.integers(), max_size=2),
         "exclude": st.lists(WORDS, max_size=3) | SCALARS | st.dictionaries(WORDS, SCALARS, max_size=2),
         "show_git": ANYTHING,
-        "overrides": ANYTHING,
         "input_model_ref": ANYTHING,
         "toolz": ANYTHING,
         "per_run_step": st.booleans(),

@@ -47,7 +47,7 @@ FILES = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
 def problem(folder: Path, *, built_ins: tuple[Entry, ...] = ()) -> HandrailError:
     """Why a project cannot be loaded."""
     with pytest.raises(HandrailError) as caught:
-        Project.load(folder, built_ins=built_ins, packages=False)
+        Project.load(folder, built_ins=built_ins)
     return caught.value
 
 
@@ -138,7 +138,8 @@ def test_a_project_that_was_mended_can_be_loaded(tmp_path: Path, wording: Wordin
     first = Project.load(tmp_path)
     write(tmp_path, {"tools.py": PING.replace("ping", "pong")})
     assert list(Project.load(tmp_path).registry.tools) == ["ping"]
-    assert list(Project.load(tmp_path, reload=True).registry.tools) == ["pong"]
+    forget_modules(tmp_path)
+    assert list(Project.load(tmp_path).registry.tools) == ["pong"]
     assert list(first.registry.tools) == ["ping"]
 
 
@@ -146,11 +147,11 @@ def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path, wo
     """Both files are told; when one of the projects is forgotten, its name is free."""
     for name in ("a", "b"):
         write(tmp_path / name, {"tools.py": PLAN})
-    one = Project.load(tmp_path / "a", packages=False)
+    one = Project.load(tmp_path / "a")
     found = str(problem(tmp_path / "b"))
     assert re.sub("_[0-9a-f]{12}", "_HASH", found) == wording
     forget_modules(one.folder)
-    Project.load(tmp_path / "b", packages=False)
+    Project.load(tmp_path / "b")
     forget_modules(tmp_path / "b")
 
 
@@ -159,9 +160,10 @@ def test_a_module_that_failed_leaves_no_stored_name_behind(tmp_path: Path, wordi
     write(tmp_path, {"tools.py": f"{PLAN}\n1 / 0"})
     assert str(problem(tmp_path)) == wording
     write(tmp_path, {"tools.py": "from plans import Plan", "plans.py": PLAN})
-    Project.load(tmp_path, packages=False)
+    Project.load(tmp_path)
     write(tmp_path, {"tools.py": PLAN.replace("Plan", "Renamed"), "plans.py": ""})
-    Project.load(tmp_path, packages=False, reload=True)
+    forget_modules(tmp_path)
+    Project.load(tmp_path)
     forget_modules(tmp_path)
 
 

@@ -11,7 +11,7 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents import ApprovalRules, Entry, LoadedAgent, Rule, RunWarned, parse_rules, shared
+from handrail.agents import ApprovalRules, Entry, LoadedAgent, Rule, RunWarned, parse_rules
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import (
     ProjectNames,
@@ -125,7 +125,7 @@ BOTH = FunctionToolset[Any]([ping, Tool(ping, name="pong")])
 
 
 @pytest.mark.parametrize("toolset, names", [
-    (BOTH, ["ping", "pong"]), (BOTH.prefixed("my"), ["my_ping", "my_pong"]), (shared(BOTH), ["ping", "pong"]),
+    (BOTH, ["ping", "pong"]), (BOTH.prefixed("my"), ["my_ping", "my_pong"]),
     (OfTheProgram([ping]).prefixed("my"), None), (DynamicToolset(make_pings), None), (made(make_pings), None),
     (CombinedToolset([BOTH]), None),
 ])  # fmt: skip

@@ -33,7 +33,7 @@ FACES = {
         Decision Entry GatedCall Judgement Listener LoadedAgent Origin Project PythonOptions QuestionAsked
         QuestionDecided Registry Rule RunEnded RunEvent RunOptions RunResult RunStarted RunWarned SandboxOptions
         TextDelta current_run files_toolset judge_call load_agent parse_agent_file parse_rules python_toolset
-        read_agent_file read_rules sandbox_toolset shared shell_toolset toolset_factory""",
+        read_agent_file read_rules sandbox_toolset shell_toolset toolset_factory""",
     "handrail.cli": "main",
     "handrail.contrib.tools": """AddStep AstevalSection Bubblewrap EditFile EvaluatePython FileEdited
         FileExcerpt FileList FileMoved FileRemoved FileWritten FilesFound GIT_READING GlobFiles GrepFiles LinesFound

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
-from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +42,7 @@ def _settings(text: str) -> Files:
 
 def _exports(text: str) -> Files:
     return {
-        "tools.py": f"from pydantic_ai.toolsets import DynamicToolset, FunctionToolset\n{TOOLS.partition('TOOLS')[0]}"
+        "tools.py": f"from pydantic_ai.toolsets import FunctionToolset\n{TOOLS.partition('TOOLS')[0]}"
         f"\nfrom pydantic_ai import Tool\n{text}\n"
     }
 
@@ -128,9 +126,6 @@ AGENTS: Mapping[str, Files] = {
     "A toolset of that name exists": _front("tools: [files]"),
     "A tool of that name exists": _front("toolsets: [ping]"),
     "a factory returns a toolset": _toolset("make", above="def make(ctx):\n    return 'tools'"),
-    "cannot be shared": _toolset(
-        "shared(DynamicToolset(lambda ctx: None))", above="from handrail.agents import shared"
-    ),
     "lie one inside the other": {
         **_toolset("files_toolset('within')", above="from handrail.agents import files_toolset"),
         "within/note.md": "",
@@ -221,24 +216,6 @@ def _loop(folder: Path) -> Fault:
 def _whole_disk(folder: Path) -> Fault:
     desk = load_agent(written(folder, {"desk.agent": DESK.replace("tools: [ping]", "toolsets: [files]")}))
     return raised(lambda: asyncio.run(desk.inspect(RunOptions(root=Path("/")))))
-
-
-def _with_packages(folder: Path, tool: str, **exports: str) -> Fault:
-    """A folder beside which packages are installed that export the tool, each from a place of its own."""
-    for name, place in exports.items():
-        info = f"site/{name}-1.0.dist-info"
-        entry, metadata = (
-            f"[handrail.tools]\n{tool} = {place}\n",
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-        )
-        written(folder, {f"{info}/METADATA": metadata, f"{info}/entry_points.txt": entry})
-    agent_file = written(folder, {"desk.agent": DESK.replace("ping", tool)})
-    sys.path.insert(0, str(folder / "site"))
-    invalidate_caches()
-    try:
-        return raised(lambda: load_agent(agent_file))
-    finally:
-        sys.path.remove(str(folder / "site"))
 
 
 def _on_a_loop(folder: Path) -> Fault:
@@ -347,11 +324,7 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "is a link out of the project": lambda folder: _linked(folder, "tools.py", "../shared.py"),
     "cannot be listed": _loop,
     "cannot be worked on as a whole": _whole_disk,
-    "and it is not clear which is meant": lambda folder: _with_packages(
-        folder, "twice", shop="shop:ping", store="store:ping"
-    ),
     "has no agent": lambda folder: raised(lambda: load_agent(written(folder, {})).project.resolve("dsk")),
-    "cannot be loaded from package": lambda folder: _with_packages(folder, "broken", lost="lost:nothing"),
     "no agent is running here": lambda _: raised(current_run),
     "which model is agent": lambda folder: raised(lambda: load_agent(written(folder, {})).run("Go.")),
     "run would stop the event loop": _on_a_loop,

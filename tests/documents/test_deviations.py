@@ -462,9 +462,9 @@ async def test_bare_factories_are_called_once_for_each_run(tmp_path: Path) -> No
     assert len(steps) == 2
 
 
-def test_agent_files_have_five_more_keys() -> None:
-    """Agent files have five more keys: `disclose`, `exclude`, `show_git`, `overrides` and `input_model_ref`."""
-    more = ("disclose", "exclude", "show_git", "overrides", "input_model_ref")
+def test_agent_files_have_four_more_keys() -> None:
+    """Agent files have four more keys: `disclose`, `exclude`, `show_git` and `input_model_ref`."""
+    more = ("disclose", "exclude", "show_git", "input_model_ref")
     assert ("name", "description", "model", "tools", "toolsets", *more) == AGENT_FILE_KEYS
 
 

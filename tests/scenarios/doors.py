@@ -50,8 +50,11 @@ class ByAdapter:
     """`PydanticAIAdapter`: PydanticAI is the loop."""
 
     def play(self, script: Script, executor: ToolExecutor) -> list[Answer]:
+        run = executor.environment
         with ScriptedModel(script) as model:
-            return _returned(PydanticAIAdapter(model).run(executor).messages)
+            adapter = PydanticAIAdapter(model, effect_ledger=run.find_ledger(), approver=run.approver)
+            response = adapter.evaluate(run.prompt, session=run.session, deadline=run.deadline, heartbeat=run.heartbeat)
+            return _returned(response.messages)
 
 
 class InAgent:

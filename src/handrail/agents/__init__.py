@@ -49,7 +49,6 @@ from handrail.agents.toolsets.builtin import (
     sandbox_toolset,
     shell_toolset,
 )
-from handrail.agents.toolsets.lifetimes import shared
 
 __all__ = [
     "BUILT_INS",
@@ -91,7 +90,6 @@ __all__ = [
     "read_agent_file",
     "read_rules",
     "sandbox_toolset",
-    "shared",
     "shell_toolset",
     "toolset_factory",
 ]

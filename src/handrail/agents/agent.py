@@ -111,7 +111,6 @@ class LoadedAgent:
                 began with `--rules` or on another folder is resumed only with `rules` and `root` of `options`.
             UnknownModelError: the model of the agent, or of one that it can call, cannot exist.
             ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
-            OverridesError: the overrides of the agent cannot be read, or do not fit it.
             PromptEvaluationError: the run stopped; `phase` says where. Committed calls stay.
             BaseException: the error of entering a toolset, or of a call that ends the run.
         """
@@ -134,7 +133,7 @@ class LoadedAgent:
                 if waiting is not None:
                     return waiting
                 await read_ahead(tree.session, DynamicAgent)
-                run = await AgentRun.prepare(tree, self.agent, session=tree.session, path=(self.name,), model=model)
+                run = AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model=model)
                 spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
                 return await run.execute(text, spent, output_type=options.output_type)
         finally:
@@ -146,7 +145,6 @@ class LoadedAgent:
 
         Raises:
             AgentError: a factory made no toolset, or tools have the same name.
-            OverridesError: the overrides of the agent cannot be read, or do not fit it.
             BaseException: the error of entering a toolset.
         """
         return (await self.inspection(options)).tools
@@ -177,7 +175,7 @@ class LoadedAgent:
         try:
             # No model is asked, so none has to be configured.
             await read_ahead(tree.session, DynamicAgent)
-            yield await AgentRun.prepare(tree, self.agent, session=tree.session, path=(self.name,), model="none")
+            yield AgentRun(tree, self.agent, session=tree.session, path=(self.name,), model="none")
         finally:
             await tree.close()
 

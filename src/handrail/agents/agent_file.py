@@ -8,7 +8,6 @@ tools: [lookup_order]          # names of tools
 toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
 disclose: {filesystem_cwd_ro: Reads files.}  # toolsets that are shown by this text until the model opens them
 exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
-overrides: texts/desk.json     # the file of the overrides of its texts, from the project folder
 input_model_ref: tools.py:Ticket  # the type of its input, a class in a file beside this one
 ---
 You work at the refund desk.
@@ -81,7 +80,6 @@ class AgentFile:
         exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
-        overrides: the file of the overrides of its texts, from the project folder.
         input_model_ref: the type of its input, `tools.py:Ticket` from the folder of the file, or `tools.Ticket`; `None`
             for text.
         path: the file; `None` for an agent that was made without one.
@@ -96,7 +94,6 @@ class AgentFile:
     disclose: tuple[DisclosedEntry, ...] = ()
     exclude: tuple[str, ...] = ()
     show_git: bool = False
-    overrides: str | None = None
     input_model_ref: str | None = None
     path: Path | None = None
 
@@ -155,7 +152,6 @@ class FrontMatter:
     disclose: Mapping[_Stripped, _Stripped] = field(default_factory=dict[str, str])
     exclude: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
     show_git: bool = False
-    overrides: _NotBlank = "none"
     input_model_ref: _NotBlank = "text"
 
 

@@ -61,13 +61,11 @@ class Inspection(NamedTuple):
     """The tools of an agent, in their order, with those of closed sections.
 
     Attributes:
-        warnings: its overrides that are not applied, in words.
         unbound: resources of its tools that are not bound, in words; a program may, with the options of its runs.
     """
 
     tools: tuple[ToolReport, ...]
     listings: Listings
-    warnings: tuple[str, ...] = ()
     unbound: tuple[str, ...] = ()
 
 
@@ -84,8 +82,7 @@ async def inspect_run(run: AgentRun) -> Inspection:
         if (opening := executors.foreign.environment.rendering.all_open()) is not None:
             run.session[OpenSections].append(opening)
         reports = tuple(tool_report(run, tool.tool_def) for tool in (await toolset.get_tools(context)).values())
-        warnings = run.texts.new_warnings(all_seen=True)
-        return Inspection(reports, run.listings(), warnings, tuple(executors.unbound))
+        return Inspection(reports, run.listings(), tuple(executors.unbound))
 
 
 @asynccontextmanager

@@ -24,11 +24,6 @@
 
 `TOOLS = []` exports none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS` are passed
 over. `__init__.py` and `__main__.py` export nothing.
-
-Installed packages offer tools and toolsets by the entry points `handrail.tools` and `handrail.toolsets`. The name of
-the entry point is the name of the entry; its value is a tool, a function, a toolset, a section or a factory in a module
-of the package. A package is imported when one of its names is asked for: a broken one affects only agents that use it.
-Names that agent files cannot have are passed over, and so are packages whose metadata cannot be read.
 """
 
 from __future__ import annotations
@@ -38,13 +33,10 @@ import hashlib
 import importlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
-from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
 from threading import RLock
 from traceback import walk_tb
@@ -52,12 +44,9 @@ from types import ModuleType
 from typing import cast
 
 from handrail.agents.registry import (
-    EXPORT_NAME_PATTERN,
     Entry,
     ExportFault,
-    Kind,
     Origin,
-    PackageExport,
     check_exports,
     collect_entries,
     collect_items,
@@ -239,9 +228,6 @@ class _Importer:
 _LISTS = ("TOOLS", "TOOLSETS")
 _HINT = "\n__all__ counts because there is no TOOLS; define TOOLS to choose tools, TOOLS = [] for none"
 
-GROUPS: tuple[tuple[Kind, str], ...] = (("tool", "handrail.tools"), ("toolset", "handrail.toolsets"))
-"""The groups of entry points, each with the kind of its entries."""
-
 
 def discover(modules: Iterable[ProjectModule]) -> tuple[list[Entry], list[DiscoveryError]]:
     """The tools and toolsets of all modules, and a problem for each one with exports that cannot be registered.
@@ -290,51 +276,6 @@ def _collect_all(module: ModuleType, origin: Origin, faults: list[ExportFault]) 
     faults += [ExportFault(name, "is in __all__, but not in the module") for name in items if name not in there]
     pairs = [(name, there[name]) for name in items if name in there and name not in _LISTS]
     return collect_items("tool", pairs, origin, faults)
-
-
-def package_offers() -> tuple[PackageExport, ...]:
-    """The offers of the installed packages, by package and name; nothing is imported."""
-    return tuple(sorted(_offers(), key=lambda offer: (offer.kind, offer.origin.where, offer.name)))
-
-
-def _offers() -> Iterator[PackageExport]:
-    for kind, group in GROUPS:
-        for point in dict.fromkeys(_points(group)):
-            if EXPORT_NAME_PATTERN.fullmatch(point.name) is not None:
-                # Cached, so that all agents get the same object, and a package that fails does so once.
-                yield PackageExport(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
-
-
-def _points(group: str) -> Iterator[EntryPoint]:
-    for package in distributions():
-        # Its metadata may not be readable, which harms no other package.
-        with suppress(Exception):
-            yield from package.entry_points.select(group=group)
-
-
-def _origin(point: EntryPoint) -> Origin:
-    package = "of unknown name" if point.dist is None else point.dist.name
-    return Origin("package", f"{package} (entry point {point.name})")
-
-
-def _load(point: EntryPoint, kind: Kind) -> Entry:
-    origin = _origin(point)
-    try:
-        value: object = point.load()
-    # Ctrl-C during a slow import is the user's, and not a fault of the package.
-    except KeyboardInterrupt:
-        raise
-    # A module may call `sys.exit` at its import, which must not end the process.
-    except BaseException as error:
-        raise DiscoveryError(
-            f"the {kind} {point.name} cannot be loaded from {origin}, {point.value}: {type(error).__name__}: {error}",
-            module=origin.where,
-            offenders=(point.name,),
-        ) from error
-    faults: list[ExportFault] = []
-    entries = collect_items(kind, [(point.name, value)], origin, faults)
-    check_exports(f"{origin}, {point.value}, cannot be registered", faults, module=origin.where)
-    return entries[0]
 
 
 def error_location(error: BaseException, folder: Path) -> str:

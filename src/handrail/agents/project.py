@@ -37,7 +37,7 @@ from pydantic import AfterValidator, Field
 
 from handrail.agents.active_run import ShellConfig
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.modules import discover, forget_modules, import_modules, package_offers
+from handrail.agents.modules import discover, import_modules
 from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, ToolsetFactory, resolve
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.contrib.tools import GIT_READING, READING, ShellRule
@@ -162,8 +162,6 @@ class Project:
         *,
         built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
-        packages: bool = True,
-        reload: bool = False,
     ) -> Project:
         """Loads a project: reads its agent files, and imports its modules unless they are imported already.
 
@@ -171,16 +169,11 @@ class Project:
             folder: the project folder.
             built_ins: entries that every project has.
             entries: more of them, from the program.
-            packages: whether the tools and toolsets of installed packages can be named.
-            reload: whether its modules are executed again. A project that was loaded before keeps its objects.
 
         Raises:
             HandrailError: the one problem that there is; of several a `ProjectError`, whose `problems` has each.
         """
-        if reload:
-            # Before the survey, which executes only modules that are not imported.
-            forget_modules(Path(folder))
-        project, problems = cls.survey(folder, built_ins=built_ins, entries=entries, packages=packages)
+        project, problems = cls.survey(folder, built_ins=built_ins, entries=entries)
         if project is None or problems:
             raise as_one(Path(folder), problems)
         return project
@@ -192,7 +185,6 @@ class Project:
         *,
         built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
-        packages: bool = True,
     ) -> tuple[Project | None, tuple[HandrailError, ...]]:
         """A project without its faulty agents and modules, and every problem; the arguments are those of `load`.
 
@@ -227,8 +219,7 @@ class Project:
             except DocumentError as problem:
                 problems.append(problem)
         try:
-            offers = package_offers() if packages else ()
-            registry = Registry.of([*built_ins, *entries, *exports, *references], offers=offers)
+            registry = Registry.of([*built_ins, *entries, *exports, *references])
         except RegistryError as problem:
             return None, (*problems, problem)
         by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
@@ -335,14 +326,12 @@ def agent_problems(project: Project, file: AgentFile, problems: Sequence[Handrai
     missing: list[HandrailError] = []
     for agent in reachable_agents(project, file):
         try:
-            entries = resolve(agent, project.registry)
+            resolve(agent, project.registry)
         except ResolutionError as error:
             missing.append(error)
-            continue
-        # A module that cannot be used may have had what a package now offers in its place.
-        of_package = any(entry.origin.kind == "package" for entry in (*entries.tools, *entries.toolsets))
-        if of_package or (agent.input_model_ref is not None and agent.name not in project.inputs):
-            own = faults
+        else:
+            if agent.input_model_ref is not None and agent.name not in project.inputs:
+                own = faults
     if not missing:
         return tuple(own)
     # The names of a module that cannot be used are missing everywhere, which its fault says already.

@@ -1,10 +1,9 @@
 """The registry: tools and toolsets by name, in two namespaces, each with where it comes from.
 
-A registry never changes. The offer of an installed package is imported when its name is asked for, so a broken package
-affects only agents that use it, and so does one that offers a name which another one offers. An entry wins over offers.
-`resolve` looks up the names of an agent file, each in the namespace of its field, and in no other.
+A registry never changes. `resolve` looks up the names of an agent file, each in the namespace of its field, and in no
+other.
 
-The exports of a module, a package or a program become entries: a list, a tuple or a mapping of tools (`TOOLS`) or
+The exports of a module or a program become entries: a list, a tuple or a mapping of tools (`TOOLS`) or
 toolsets (`TOOLSETS`). All faults are reported together.
 
 - A tool is registered under its own name, as the model sees it; a key that is another name is a fault.
@@ -28,7 +27,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType, MethodType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any, Literal, NamedTuple, cast, get_origin
 
 from pydantic_ai import RunContext
@@ -102,15 +101,15 @@ ToolsetDef = AbstractToolset[Any] | Section[Any] | ToolsetFactory | AgentReferen
 class Origin:
     """Where an entry comes from, for messages.
 
-    `where` is the file below the project folder, or the package with its entry point; empty for built-in entries.
+    `where` is the file below the project folder; empty for built-in entries.
     """
 
-    kind: Literal["built-in", "module", "package", "agent", "program"]
+    kind: Literal["built-in", "module", "agent", "program"]
     where: str = ""
 
     def __str__(self) -> str:
-        """In words: `built-in`, `tools.py`, `package shop-tools (entry point refunds)`."""
-        return f"package {self.where}" if self.kind == "package" else self.where or self.kind
+        """In words: `built-in`, `tools.py`."""
+        return self.where or self.kind
 
 
 EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -314,92 +313,35 @@ def _describe(item: object) -> str:
     return f"the class {item.__name__}" if isinstance(item, type) else f"of type {type(item).__name__}"
 
 
-class PackageExport(NamedTuple):
-    """An entry of an installed package that is not loaded yet.
-
-    `load` returns the same entry each time, or raises `DiscoveryError`.
-    """
-
-    name: str
-    kind: Kind
-    origin: Origin
-    load: Callable[[], Entry]
-
-
-class Namespace(Mapping[str, Entry]):
-    """One namespace of a registry. All names are known; an offer is loaded when it is looked up."""
-
-    def __init__(self, items: Iterable[Entry | PackageExport]) -> None:
-        self._items: dict[str, Entry | tuple[PackageExport, ...]] = {}
-        for item in items:
-            other = self._items.get(item.name, ())
-            if isinstance(item, Entry):
-                self._items[item.name] = item
-            # An entry of the project takes precedence over offers of installed packages, in whatever order they come.
-            elif not isinstance(other, Entry):
-                self._items[item.name] = (*other, item)
-
-    def __getitem__(self, name: str) -> Entry:
-        """The entry of that name.
-
-        Raises:
-            DiscoveryError: an installed package offers it, and it cannot be loaded; or several offer it.
-        """
-        item = self._items[name]
-        if isinstance(item, Entry):
-            return item
-        if len(item) == 1:
-            return item[0].load()
-        origins = sorted(str(offer.origin) for offer in item)
-        raise DiscoveryError(
-            f"the {item[0].kind} {name} comes from {' and from '.join(origins)}, and it is not clear which is meant; "
-            "uninstall one of them, or export the one that is meant in tools.py under another name",
-            module=item[0].origin.where,
-            offenders=(name,),
-        )
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __contains__(self, name: object) -> bool:  # else it would be loaded
-        return name in self._items
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Registry:
     """Tools and toolsets by name. Made by `Registry.of` or `Registry.of_python`; it never changes.
 
     Attributes:
-        entries: the tools and toolsets that were registered, in their order, without `offers`.
-        offers: the tools and toolsets of installed packages.
-        tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken, or
-            by several.
-        toolsets: the toolsets by name, in the same way.
+        entries: the tools and toolsets that were registered, in their order.
+        tools: the tools by name.
+        toolsets: the toolsets by name.
     """
 
     entries: tuple[Entry, ...] = ()
-    offers: tuple[PackageExport, ...] = ()
     tools: Mapping[str, Entry] = field(init=False)
     toolsets: Mapping[str, Entry] = field(init=False)
 
     def __post_init__(self) -> None:
         _check(self.entries)
-        items: tuple[Entry | PackageExport, ...] = (*self.entries, *self.offers)
-        object.__setattr__(self, "tools", Namespace(item for item in items if item.kind == "tool"))
-        object.__setattr__(self, "toolsets", Namespace(item for item in items if item.kind == "toolset"))
+        for kind in ("tool", "toolset"):
+            named = {entry.name: entry for entry in self.entries if entry.kind == kind}
+            object.__setattr__(self, f"{kind}s", MappingProxyType(named))
 
     @classmethod
-    def of(cls, entries: Iterable[Entry], *, offers: Iterable[PackageExport] = ()) -> Registry:
-        """A registry of entries, an object that comes twice once, and of offers of packages.
+    def of(cls, entries: Iterable[Entry]) -> Registry:
+        """A registry of entries, an object that comes twice once.
 
         Raises:
             RegistryError: two entries of one kind have one name; the message has all of them.
         """
         # By identity: two equal entries from different places are a conflict.
-        return cls(tuple({id(entry): entry for entry in entries}.values()), tuple(offers))
+        return cls(tuple({id(entry): entry for entry in entries}.values()))
 
     @classmethod
     def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
@@ -416,7 +358,6 @@ class Registry:
 
 
 def _check(entries: tuple[Entry, ...]) -> None:
-    # Offers yield to entries, and to each other when a name of several is asked for.
     origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
     for entry in entries:
         origins[entry.name, entry.kind].append(str(entry.origin))
@@ -443,7 +384,6 @@ class ResolvedAgent:
 class _NameFault(NamedTuple):
     name: str
     text: str
-    cause: DiscoveryError | None = None
 
 
 def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
@@ -461,7 +401,7 @@ def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
             bullet_list(f"agent {file.name}{where} names what it cannot have", [fault.text for fault in faults]),
             agent=file.name,
             names=[fault.name for fault in faults],
-        ) from next((fault.cause for fault in faults if fault.cause is not None), None)
+        )
     return ResolvedAgent(file, tools, toolsets)
 
 
@@ -472,11 +412,7 @@ def _look_up(kind: Kind, names: Sequence[str], registry: Registry, faults: list[
         if name not in there:
             faults.append(_NameFault(name, _describe_missing(kind, name, there, other)))
             continue
-        try:
-            entry = there[name]
-        except DiscoveryError as error:
-            faults.append(_NameFault(name, f"`{kind}s:` has {name!r}: {error}", error))
-            continue
+        entry = there[name]
         fault = factory_fault(entry.value) if isinstance(entry.value, ToolsetFactory) else None
         if fault is not None:
             faults.append(_NameFault(name, f"`{kind}s:` has {name!r}: {entry.label}: {fault}"))

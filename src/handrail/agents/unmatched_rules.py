@@ -38,8 +38,7 @@ from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule, read_r
 from handrail.agents.project import Project
 from handrail.agents.registry import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.labelled_toolset import input_schema
-from handrail.agents.toolsets.lifetimes import SharedToolset
-from handrail.errors import ApprovalRulesError, DiscoveryError, DocumentError
+from handrail.errors import ApprovalRulesError, DocumentError
 from handrail.prompt import Section, Tool
 from handrail.prompt.disclosure import OpenRequest
 from handrail.prompt.prompt import OPENER
@@ -182,28 +181,21 @@ def unmatched(rules: ApprovalRules, names: ProjectNames) -> tuple[Unmatched, ...
 def project_names(project: Project, agent: AgentFile, listings: Listings) -> ProjectNames:
     """The tools and agents of a project, whether or not `agent` can reach them."""
     files = {**project.agents, agent.name: agent}
-    registry = project.registry
     in_use = dict.fromkeys(name for file in files.values() for name in file.toolsets)
-    entries = [*registry.entries, *(_entry(registry.toolsets, name) for name in in_use)]
-    entries += [_entry(registry.tools, name) for file in files.values() for name in file.tools]
     tools: dict[str, ToolSummary] = {}
     running: dict[str, None] = {}
-    for entry in filter(None, entries):
+    for entry in project.registry.entries:
         own_tools = list_entry(entry)
         run_tools = map(_summarize_definition, listings.get(entry.label, ()))
         # What is declared comes last, and counts.
         tools |= {f"{entry.label} {tool.name}": tool for tool in (*run_tools, *(own_tools or ()))}
         if own_tools is None and entry.name in in_use:
             running[entry.label] = None
-    # The arguments of an offered tool are not known: importing its package only for this check would be wrong.
-    names = {tool.name for tool in tools.values()}
-    offers = {offer.name for offer in registry.offers if offer.kind == "tool"}
     # Every run may be offered the reader when a result has been cut, and the opener when a section has a summary.
     reader = result_reader(READER)
     return ProjectNames(
         tools=(
             *tools.values(),
-            *map(ToolSummary, sorted(offers - names)),
             ToolSummary(READER, lambda: reader.parameters_schema),
             ToolSummary(OPENER, lambda: codec(OpenRequest).schema),
         ),
@@ -240,8 +232,6 @@ def list_tools(toolset: AbstractToolset[Any] | Section[Any]) -> Sequence[ToolSum
     if isinstance(toolset, Section):
         below = (tool for child in toolset.children for tool in list_tools(child) or ())
         return (*map(_summarize, toolset.tools), *below)
-    if isinstance(toolset, SharedToolset):
-        return list_tools(toolset.wrapped)
     # By the exact type: a subclass may override `get_tools`, and list others.
     if isinstance(toolset, PrefixedToolset) and type(toolset) is PrefixedToolset:
         tools = list_tools(toolset.wrapped)
@@ -265,13 +255,6 @@ def _summarize(tool: ToolDef) -> ToolSummary:
 
 def _summarize_definition(definition: ToolDefinition) -> ToolSummary:
     return ToolSummary(definition.name, lambda: definition.parameters_json_schema)
-
-
-def _entry(namespace: Mapping[str, Entry], name: str) -> Entry | None:
-    try:
-        return namespace.get(name)
-    except DiscoveryError:  # reported where the name is resolved
-        return None
 
 
 def _missing(kind: str, name: str, names: Iterable[str], doubt: str) -> tuple[str, bool]:

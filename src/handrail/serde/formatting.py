@@ -123,15 +123,6 @@ def type_name(kind: object) -> str:
     return kind.__name__ if isinstance(kind, type) else re.sub(_MODULES, "", str(kind))
 
 
-def format_size(size: int) -> str:
-    """A number of bytes in its largest unit: `40 B`, `1.5 kB`, `23 MB`."""
-    if size < 1000:  # noqa: PLR2004 - the units of SI
-        return f"{size} B"
-    power = min(3, (len(str(size)) - 1) // 3)
-    amount = size / 1000**power
-    return f"{amount:.1f} {' kMG'[power]}B" if amount < 9.95 else f"{amount:.0f} {' kMG'[power]}B"  # noqa: PLR2004
-
-
 def count_noun(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 entry`, `2,000 entries`."""
     several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")

@@ -22,7 +22,6 @@ from pydantic_ai.models.test import TestModel
 
 from handrail.adapters.pydantic_ai import PromptResponse, PydanticAIAdapter
 from handrail.adapters.pydantic_ai.models import check_model_name, unreachable_error
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     AgentError,
     ModelUnreachableError,
@@ -147,8 +146,6 @@ async def test_the_synchronous_entries_refuse_an_event_loop(wording: Wording) ->
     adapter = PydanticAIAdapter(ScriptedModel([DONE]))
     with raises(PromptEvaluationError, wording):
         adapter.evaluate(notes_prompt(), session=Session())
-    with raises(PromptEvaluationError, wording):
-        adapter.run(ToolExecutor(prompt=notes_prompt(), session=Session()))
 
 
 STOPS: dict[str, tuple[Exception, str]] = {

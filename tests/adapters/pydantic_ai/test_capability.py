@@ -296,7 +296,7 @@ async def test_runs_that_share_a_tracker_share_its_budget() -> None:
     for model in models:
         executor = ToolExecutor(prompt=notes_prompt(), session=Session(), budget_tracker=tracker)
         with pytest.raises(PromptEvaluationError) as failure:
-            await PydanticAIAdapter(model).run_async(executor)
+            await Agent(model, capabilities=[HandrailCapability(executor)]).run("Go.")
         assert failure.value.phase == "budget"
     assert [model.playback.played for model in models] == [1, 0]
 

@@ -19,6 +19,7 @@ from handrail.errors import ToolConflictError, VisibilityExpansionRequired
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate
 from handrail.runtime import Session, ToolInvoked
 from handrail.store import SqliteStore
+from tests.adapters.kit import evaluate
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +75,7 @@ class Clerk:
 WAYS_IN: dict[str, Callable[[Clerk, ToolExecutor], Any]] = {
     "capability": lambda clerk, door: Agent(clerk.model, capabilities=[HandrailCapability(door)]).run("Go."),
     "pipeline": lambda clerk, door: Agent(clerk.model, capabilities=[PipelineCapability(door)]).run("Go."),
-    "evaluate": lambda clerk, door: PydanticAIAdapter(clerk.model).run_async(door),
+    "evaluate": lambda clerk, door: evaluate(clerk.model, door),
 }
 
 

@@ -158,21 +158,6 @@ async def test_a_finished_evaluation_is_not_gone_on_with(room: Room) -> None:
     assert (found.unfinished, begins(found), "First." in repr(found.history)) == (False, "Second.", False)
 
 
-async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(room: Room, wording: Wording) -> None:
-    """A program that stores messages itself resumes from them; beside words of the user the choice is asked for."""
-    await broken_off(room)
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        history = StoredHistory(session, "tests/mails", of="prompt").history
-        adapter = PydanticAIAdapter(model("Done."))
-        executor = ToolExecutor(prompt=room.box.prompt("state"), session=session)
-        with raises(PromptEvaluationError, wording):
-            await adapter.run_async(executor, message_history=history, user_prompt="More.")
-        response = await adapter.run_async(executor, message_history=history)
-    assert response.text == "Done."
-    assert room.box.sent == ["before", "one", "fail", "two"]
-    assert await room.evaluate("Again.", user_prompt="Again.") == "Again."
-
-
 async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wording: Wording) -> None:
     """Their conversations could not be distinguished; on sessions of their own they may go on side by side."""
     has_begun, end = asyncio.Event(), asyncio.Event()

@@ -26,7 +26,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunCont
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from handrail import tool
-from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
+from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError
 from handrail.prompt import BinaryPart, Prompt, PromptTemplate, ToolContext, ToolResult, ToolsSection
@@ -34,7 +34,7 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolInvoked
 from handrail.taint import TaintPolicy, list_taints
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, notes_prompt
+from tests.adapters.kit import ADD_NOTE, READ_NOTES, Note, evaluate, notes_prompt
 from tests.kit import raises
 from tests.long_logs import LOG, fetch
 from tests.taint.desk import MAIL, desk
@@ -141,7 +141,7 @@ class Reader:
 WAYS_IN: dict[str, Callable[[Reader], Any]] = {
     "capability": lambda reader: Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go."),
     "toolset": lambda reader: Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go."),
-    "evaluate": lambda reader: PydanticAIAdapter(reader.model).run_async(executor()),
+    "evaluate": lambda reader: evaluate(reader.model, executor()),
 }
 
 

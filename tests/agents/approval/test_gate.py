@@ -192,15 +192,6 @@ async def test_no_answer_lifts_a_denial_of_the_rules() -> None:
     assert door.decisions[KEY].by == "rule"
 
 
-async def test_a_grant_may_be_for_some_arguments() -> None:
-    """Globs over arguments are read as those of an allow rule."""
-    door = gate(Person(Answer("no")))
-    door.resume({}, [Grant("write_file", None, {"path": "reports/**"})])
-    assert door.judge(gated(arguments={"path": "reports/a"})).verdict == "allow"
-    assert door.judge(gated(arguments={"path": "reports/../a"})).verdict == "ask"
-    assert (await door.decide(gated(id="b", arguments={"path": "reports/a"}))).by == "remembered"
-
-
 async def test_a_reason_has_no_secret(wording: Wording) -> None:
     """It is stored, with the decision and with what it holds for; so is that of an asker that fails."""
     door = gate(Person(Answer("no", "rule", "password=hunter2")))

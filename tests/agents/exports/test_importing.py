@@ -21,7 +21,6 @@ from handrail.agents.registry import (
     AgentReference,
     FactoryFunction,
     Kind,
-    PackageExport,
     ToolsetFactory,
     resolve,
 )
@@ -318,19 +317,6 @@ def test_a_factory_without_parameters_is_refused_before_any_run(wording: Wording
     registry = Registry.of([Entry("made", "toolset", factory, Origin("module", "tools.py"))])
     told = str(refused(agent(toolsets=("made",)), registry))
     assert told == wording
-
-
-def test_a_package_that_cannot_be_loaded_is_told_along_with_the_others(wording: Wording) -> None:
-    """Its own error is the cause."""
-
-    def load() -> Entry:
-        raise DiscoveryError("it is broken", module="shop")
-
-    registry = Registry.of([], offers=[PackageExport("shop", "toolset", Origin("package", "shop"), load)])
-    error = refused(agent(tools=("x",), toolsets=("shop",)), registry)
-    assert error.names == ("x", "shop")
-    assert str(error) == wording
-    assert isinstance(error.__cause__, DiscoveryError)
 
 
 SOURCE = """

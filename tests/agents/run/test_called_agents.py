@@ -277,7 +277,7 @@ class Bank:
         boss = agent("boss", tools="[pay]", toolsets="[clerk, chief]")
         files = {"boss.agent": boss, "chief.agent": agent("chief", toolsets="[clerk]")}
         write(folder, {**files, "clerk.agent": agent("clerk", tools="[pay]")})
-        project = Project.load(folder, built_ins=built_ins(), entries=registry.entries, packages=False)
+        project = Project.load(folder, built_ins=built_ins(), entries=registry.entries)
         return LoadedAgent(project, project.resolve("boss"))
 
 

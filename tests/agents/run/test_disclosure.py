@@ -166,7 +166,7 @@ async def test_what_a_toolset_says_of_itself_is_its_summary(tmp_path: Path) -> N
     disclose = ", ".join(f"{name}: summary" for name in names)
     head = f"name: desk\ntoolsets: [{', '.join(names)}]\ndisclose: {{{disclose}}}"
     write(tmp_path, {"desk.agent": f"---\n{head}\n---\nWork.\n", **files})
-    project = Project.load(tmp_path, entries=registry.entries, packages=False)
+    project = Project.load(tmp_path, entries=registry.entries)
     found = disclosed_sections(project.resolve("desk"), project.agents)
     assert [(each.key, each.summary) for each in found] == [
         ("ann", "Asks ann."),

@@ -19,7 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from typing_extensions import override
 
 from handrail.adapters.pydantic_ai import tool_context
-from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, current_run, load_agent, shared
+from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, current_run, load_agent
 from handrail.agents.approval.decisions import ApprovalMode
 from handrail.errors import PromptEvaluationError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
@@ -130,22 +130,20 @@ def nested(*inner: Call, within: str = "c1", outer: str = "child") -> list[Reply
 @pytest.mark.requirement("A-26")
 @pytest.mark.parametrize("child", ["child", "desk"])
 async def test_an_agent_in_an_agent_nests_an_instance_and_has_products_of_its_own(tmp_path: Path, child: str) -> None:
-    """Also if it is the same agent; a shared resource stays open for the outer one."""
-    instance, inside, made = Traced("instance"), Traced("inside"), list[Traced]()
+    """Also if it is the same agent."""
+    instance, made = Traced("instance"), list[Traced]()
 
     def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
         made.append(Traced("made"))
         return made[-1]
 
-    toolsets = {"instance": instance, "shared": shared(inside), "made": make}
-    others = {"child.agent": agent("child", toolsets="[instance, shared, made]")}
+    toolsets = {"instance": instance, "made": make}
+    others = {"child.agent": agent("child", toolsets="[instance, made]")}
     loaded = desk(tmp_path, toolsets=toolsets, also=[child], others=others)
-    first, *inner, _ = nested(Call("instance", id="n1"), Call("inside", id="n2"), Call("made", id="n3"), outer=child)
-    again = Reply(calls=[Call("inside", id="c2"), Call("made", id="c3")])
+    first, *inner, _ = nested(Call("instance", id="n1"), Call("made", id="n3"), outer=child)
+    again = Reply(calls=[Call("made", id="c3")])
     await play(loaded, [first, *inner, again, DONE])
     assert (instance.entries, instance.deepest, instance.depth) == (2, 2, 0)
-    assert (inside.entries, inside.deepest, inside.depth) == (1, 1, 0)
-    assert inside.trace.log == ["enter inside", "call inside", "call inside", "exit inside"]
     assert [(each.entries, each.deepest, each.depth) for each in made] == [(1, 1, 0)] * 2
     assert [each.trace.log for each in made] == [["enter made", "call made", "exit made"]] * 2
 

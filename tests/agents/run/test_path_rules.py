@@ -269,27 +269,6 @@ async def test_a_rule_that_asks_about_changes_is_not_bypassed_by_a_program(tmp_p
     assert await told(tmp_path, rules, *calls, toolsets=shell, asker=Person()) == wording
 
 
-async def test_an_approval_rule_may_let_its_calls_read_everything(tmp_path: Path, wording: Wording) -> None:
-    """Its own calls, and no others."""
-    write(tmp_path / "work", {**PLAIN, ".env": "hunter2\n"})
-    text = BY_TOOL + 'allow: [{tool: shell_run, arguments: {command: "grep -rh milk*"}, reads_everything: true}]\n'
-    calls = running(["grep", "-rh", "milk", "."], ["grep", "-rh", "hunter", "."], ["ls"])
-    first, *others = await told(tmp_path, text, *calls, also="shell")
-    assert first == "buy milk\n"
-    assert others == wording
-
-
-async def test_an_approval_rule_may_let_changes_stay_whatever_the_exit_code(tmp_path: Path, wording: Wording) -> None:
-    """Of its own calls, and with its own exit codes; whether or not files are kept back."""
-    write(tmp_path / "work", PLAIN)
-    text = 'allow: [{tool: shell_run, arguments: {command: "sh -c*fix*"}, commit_on: [1]}, shell_run]\n'
-    scripts = ("touch fix1; exit 1", "touch fix2; exit 2", "touch other; exit 1")
-    calls = running(*(["sh", "-c", script] for script in scripts))
-    shell = programs(tmp_path, ShellRule(("sh", "-c"), confined=False))
-    assert await told(tmp_path, text, *calls, toolsets=shell) == wording
-    assert {each.name for each in (tmp_path / "work").iterdir()} & {"fix1", "fix2", "other"} == {"fix1"}
-
-
 ASK = ruled('defaults: {state: allow}\nask: [{tool: "*", arguments: {path: "x/ask/**"}}]')
 
 

@@ -61,5 +61,5 @@ def test_faulty_file_is_a_problem_of_the_project(tmp_path: Path, text: str | Non
     write(project(tmp_path, {}), {} if text is None else {"servers.yaml": text})
     if text is None:
         (tmp_path / "servers.yaml").unlink()
-    _, problems = Project.survey(tmp_path, packages=False)
+    _, problems = Project.survey(tmp_path)
     assert list(map(str, problems)) == wording

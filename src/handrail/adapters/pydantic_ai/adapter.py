@@ -204,54 +204,28 @@ class PydanticAIAdapter:
             approver=self._approver,
             budget_tracker=None if budget is None else BudgetTracker(budget),
         )
-        response = await self.run_async(executor, user_prompt=user_prompt, unfinished=unfinished, finished=finished)
+        response = await self._evaluate(executor, user_prompt, unfinished, finished)
         return cast("PromptResponse[Out]", response)  # the executor's prompt is `prompt`
 
-    @asynchronous_entry
-    async def run_async(
-        self,
-        executor: ToolExecutor,
-        *,
-        user_prompt: UserPrompt | None = None,
-        message_history: Sequence[ModelMessage] = (),
-        unfinished: Unfinished = "resume",
-        finished: WhenFinished = "repeat",
+    evaluate: Final = _blocking(evaluate_async)
+
+    async def _evaluate(
+        self, executor: ToolExecutor, user_prompt: UserPrompt | None, unfinished: Unfinished, finished: WhenFinished
     ) -> PromptResponse[Any]:
-        """Runs the prompt of an executor to its answer, with the ledger, ids and heartbeat of the executor.
-
-        Args:
-            executor: runs the calls; its deadline and budget bound the run.
-            user_prompt: the user message; by default `BEGIN`, or none if there is a history.
-            message_history: the conversation to continue. Without a `user_prompt` it replaces an unfinished one in the
-                session.
-            unfinished: as for `evaluate_async`.
-            finished: as for `evaluate_async`; with a `message_history` it is repeated.
-
-        Raises:
-            RunAbortedError: as for `evaluate_async`.
-        """
-        environment = executor.environment
-        session, name, earlier = environment.session, environment.rendered_prompt.name, unfinished
-        if message_history:
-            # The caller has supplied the conversation to continue, so the stored one would be a second, competing
-            # history.
-            earlier, finished = "discard" if user_prompt is None else unfinished, "repeat"
-        async with _stored_conversation(session, name, user_prompt, earlier, finished) as conversation:
+        environment, history = executor.environment, list[ModelMessage]()
+        session, name = environment.session, environment.rendered_prompt.name
+        async with _stored_conversation(session, name, user_prompt, unfinished, finished) as conversation:
             if conversation is not None and conversation.has_ended:
                 return _stored_response(conversation, executor)
-            # With a history given, its calls may be made by this run.
-            if conversation is not None and unfinished == "discard" and not message_history:
+            if conversation is not None and unfinished == "discard":
                 await record_discarded(environment, conversation.previous)
             if conversation is not None and conversation.history:
                 user_prompt = None if conversation.is_asked(user_prompt) else user_prompt
-                message_history = conversation.resumable
-            result = await self._run(executor, user_prompt, message_history, conversation)
+                history = conversation.resumable
+            result = await self._run(executor, user_prompt, history, conversation)
         if isinstance(result.output, DeferredToolRequests):
             raise _postponed(result.output, executor)
         return _response(result, executor)
-
-    evaluate: Final = _blocking(evaluate_async)
-    run: Final = _blocking(run_async)
 
     async def _run(
         self,

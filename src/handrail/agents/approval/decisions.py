@@ -8,7 +8,7 @@ and for a later process, which resumes with them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Literal, cast
 
@@ -163,8 +163,7 @@ class Grant:
     """An answer that holds for later calls: exactly these arguments, or every call of the tool. Its slice is a LOG.
 
     Attributes:
-        digest: the arguments; `None` for those that fit `arguments`.
-        arguments: globs by argument, for a rule; empty for every call of the tool.
+        digest: the arguments; `None` for every call of the tool.
         origin: where the tool comes from, in words. A tool of that name from elsewhere is another one.
         asks: the questions of policies when these arguments were allowed: a yes answers no others.
     """
@@ -173,7 +172,6 @@ class Grant:
 
     tool: str
     digest: str | None
-    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     origin: str = ""
     verdict: Literal["allow", "deny"] = "allow"
     reason: str = ""

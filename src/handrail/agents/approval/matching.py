@@ -32,23 +32,24 @@ looked at without it.
 | `[a-z]`, `[!a]`, `[^a]` | one character that is, or is not, among these; `[*]` is a star |
 | anything else | itself |
 
-A glob is parsed once, and matched in time linear in the text: all places in it that the text can have reached are the
-bits of one number, and each character moves them together. Most texts are ruled out before: one without the longest run
-of plain characters in the glob (`Glob.run`) does not fit.
+A glob becomes a regular expression once. Its engine takes linear time, so no glob and no text hold a call up. A lone
+surrogate counts as a question mark, because the engine reads UTF-8.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Final, Literal, cast
 from unicodedata import normalize
 
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
 from handrail.errors import AgentError, DumpError
 from handrail.serde import canonical_json
+from handrail.serde.formatting import shorten
 
 _SLASH: Final = "/"
 _START: Final = re.compile(r"/|~|[A-Za-z]:/|(?:\.\./)+|")
@@ -63,19 +64,22 @@ Reading = Literal["narrow", "wide"]
 """`narrow` where `*`, `?` and brackets stay between two slashes."""
 
 # A `]` at the start of the brackets is a character of the set, as in a shell.
-_BRACKETS: Final = re.compile(r"\[([!^]?)(\]?[^\]]*)\]", re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"(?P<folders>(?<![^/])\*{2,}/)|(?P<stars>\*+)|(?P<one>\?)|\[(?P<negated>[!^]?)(?P<set>\]?[^\]]*)\]|.", re.DOTALL
+)
 
 _RANGE: Final = re.compile(r"(.)-(.)|.", re.DOTALL)
+_LONGEST_SHOWN: Final = 100
 
 
 def matches_name(pattern: str, name: str) -> bool:
     """True if a glob fits the name of a tool, in which a slash is a character like others."""
-    return glob(pattern, "wide").fits(name)
+    return glob(pattern, "wide")(name)
 
 
 def matches_agents(pattern: str, path: Sequence[str]) -> bool:
     """True if a glob fits the agents that called each other: `desk/*` is any agent that `desk` has called."""
-    return glob(pattern, "narrow").fits(_SLASH.join(path))
+    return glob(pattern, "narrow")(_SLASH.join(path))
 
 
 def matches_argument(
@@ -182,9 +186,9 @@ def _fits_value(pattern: str, value: object, reading: Reading) -> bool:
     if reading == "wide":
         return _holds_fitting(pattern, value)
     if isinstance(value, Mapping):  # what it holds may be what an argument of its own would be, or anything else
-        return pattern.startswith("{") and glob(pattern, reading).fits(text)
+        return pattern.startswith("{") and glob(pattern, reading)(text)
     if not isinstance(value, list | tuple):
-        return glob(pattern, reading).fits(text)
+        return glob(pattern, reading)(text)
     items = cast("Sequence[object]", value)  # each is looked at below
     one_by_one = _every(item is not _MISSING and _fits_value(pattern, item, reading) for item in _items(items))
     return one_by_one or _fits_words(pattern, items, reading)
@@ -207,7 +211,7 @@ def _holds_fitting(pattern: str, value: object) -> bool:
                 return True
             to_visit.extend(items)
             continue
-        if glob(pattern, "wide").fits(canonical_json(part).decode()):
+        if glob(pattern, "wide")(canonical_json(part).decode()):
             return True
         if isinstance(part, Mapping):
             entries = cast("Mapping[object, object]", part)  # as above
@@ -236,7 +240,7 @@ def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool
     # In its shortest form word by word: on the whole line, `..` in one word would take away the words before it.
     lines = (shlex.join(words), shlex.join([shortest(word) for word in words]))
     if reading == "narrow":
-        return all(glob(pattern, reading).fits(line) for line in lines)
+        return all(glob(pattern, reading)(line) for line in lines)
     return any(_fits_text(pattern, line, reading) for line in lines)
 
 
@@ -247,13 +251,13 @@ def _fits_text(pattern: str, text: str, reading: Reading) -> bool:
         # root.
         if pattern != "**" and _start(short) != _start(short_pattern):
             return False
-        as_written = glob(pattern, reading).fits(text) or glob(short_pattern, reading).fits(text)
-        return as_written and glob(short_pattern, reading).fits(short)
+        as_written = glob(pattern, reading)(text) or glob(short_pattern, reading)(text)
+        return as_written and glob(short_pattern, reading)(short)
     patterns = (pattern, short_pattern, short_pattern.removesuffix("/**") or pattern)
     pairs = [(form, spelling) for form in patterns for spelling in (text, short)]
     # Some filesystems ignore case and composition: `.ENV` may be the `.env` that a rule denies.
     pairs += [(_folded(form), _folded(spelling)) for form, spelling in pairs]
-    return any(glob(form, reading).fits(spelling) for form, spelling in dict.fromkeys(pairs))
+    return any(glob(form, reading)(spelling) for form, spelling in dict.fromkeys(pairs))
 
 
 def shortest(path: str) -> str:
@@ -289,153 +293,49 @@ def _every(fitting: Iterable[bool]) -> bool:
     return not empty
 
 
-@dataclass(frozen=True, slots=True)
-class _Star:
-    crosses: bool  # slashes
-
-
-@dataclass(frozen=True, slots=True)
-class _Folders:  # `**/` at the start of a part: any folders, none included
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Characters:  # one character: in one of the ranges, or in none of them
-    ranges: tuple[tuple[str, str], ...]
-    negated: bool = False
-
-    def fits(self, character: str) -> bool:
-        return any(low <= character <= high for low, high in self.ranges) is not self.negated
-
-
-_Token = _Star | _Folders | _Characters | str
-_ANY: Final = _Characters((), negated=True)
-
-
-class Glob:
-    """One glob in one reading.
-
-    Attributes:
-        run: the longest run of characters that stand for themselves; a text without it does not fit.
-    """
-
-    __slots__ = ("_crossing", "_end", "_fixed", "_gates", "_literal", "_loops", "_narrow", "_sets", "run")
-
-    def __init__(self, text: str, reading: Reading = "narrow") -> None:
-        """Parses a glob; every text is one, because brackets that do not close are characters like others."""
-        self._narrow = reading == "narrow"
-        self._literal: dict[str, int] = {}
-        self._sets: list[tuple[int, _Characters]] = []
-        self._crossing = self._gates = self._loops = 0
-        # Place 1 is the start; each token moves the end by the number of its places.
-        self._end = 1
-        self.run: str = ""
-        run = ""
-        # The only text that fits, if every character stands for itself.
-        self._fixed: str | None = text
-        for token in _tokens(text):
-            if not isinstance(token, str):
-                self._fixed = None
-            # A place is a bit, so a glob of any length has one number; Python's integers have no limit.
-            self._end <<= self._add(token, self._end)
-            run = run + token if isinstance(token, str) else ""
-            self.run = max(self.run, run, key=len)
-
-    def fits(self, text: str) -> bool:
-        """True if the whole text fits."""
-        if self._fixed is not None:  # in most rules, the name of a tool
-            return text == self._fixed
-        return self._fits(text, ends_at_slash=False)
-
-    def fits_at_or_above(self, path: str) -> bool:
-        """True if the path fits, or a folder that it lies in: the text before one of its slashes."""
-        return self._fits(path, ends_at_slash=True)
-
-    def _fits(self, text: str, *, ends_at_slash: bool) -> bool:
-        # Most texts end here: a search for a fixed text is much faster than the automaton.
-        if self.run not in text:
-            return False
-        moves: dict[str, int] = {}
-        at = self._reached(1)
-        for character in text:
-            # Everything before the slash is a folder in which the path lies.
-            if ends_at_slash and character == _SLASH and at & self._end:
-                return True
-            takes = moves.get(character)
-            # Computed once for each different character of the text.
-            if takes is None:
-                takes = moves[character] = self._takes(character)
-            loops = self._crossing if self._narrow and character == _SLASH else self._loops
-            at = self._reached((at & loops) | ((at & takes) << 1))
-            if not at:
-                # No place is reached any more, so the rest of the text cannot change the result.
-                return False
-        return bool(at & self._end)
-
-    def _add(self, token: _Token, bit: int) -> int:
-        # Returns how many places the token takes.
-        if isinstance(token, _Folders):
-            # A gate, which leads to the star behind it, or past that and its slash. It is a place of its own: from the
-            # star itself, one could leave in the middle of a part.
-            self._gates |= bit
-            self._loops |= bit << 1
-            self._crossing |= bit << 1
-            self._literal[_SLASH] = self._literal.get(_SLASH, 0) | bit << 2
-            return 3
-        if isinstance(token, _Star):
-            self._loops |= bit
-            self._crossing |= bit if token.crosses else 0
-        elif isinstance(token, _Characters):
-            self._sets.append((bit, token))
-        else:
-            self._literal[token] = self._literal.get(token, 0) | bit
-        return 1
-
-    def _takes(self, character: str) -> int:
-        takes = self._literal.get(character, 0)
-        if not (self._narrow and character == _SLASH):
-            takes |= sum(bit for bit, characters in self._sets if characters.fits(character))
-        return takes
-
-    def _reached(self, places: int) -> int:
-        # With the places that follow on a token that can stand for nothing; two such never follow each other.
-        gates = places & self._gates
-        places |= gates << 1 | gates << 3
-        return places | (places & self._loops) << 1
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    at, last = 0, None
-    while at < len(text):
-        token, end = _token(text, at)
-        # Two `**/` in succession fit the same as one, and `_reached` assumes that there is only one.
-        if not isinstance(token, _Folders) or last != token:
-            yield token
-        at, last = end, token
-
-
-def _token(text: str, at: int) -> tuple[_Token, int]:
-    if text[at] == "*":
-        end = at + 1
-        while text[end : end + 1] == "*":
-            end += 1
-        crosses = end > at + 1
-        if crosses and text[end : end + 1] == _SLASH and text[at - 1 : at] in {"", _SLASH}:
-            return _Folders(), end + 1
-        return _Star(crosses), end
-    brackets = _BRACKETS.match(text, at)
-    if brackets is not None and brackets[2]:
-        return _Characters(_ranges(brackets[2]), negated=bool(brackets[1])), brackets.end()
-    return (_ANY if text[at] == "?" else text[at]), at + 1
-
-
-def _ranges(body: str) -> tuple[tuple[str, str], ...]:
+def _ranges(body: str) -> Iterator[tuple[str, str]]:
     # `a-z` is a range, and a dash at either end stands for itself.
-    return tuple((match[1], match[2]) if match[2] else (match[0], match[0]) for match in _RANGE.finditer(body))
+    return ((match[1], match[2]) if match[2] else (match[0], match[0]) for match in _RANGE.finditer(body))
+
+
+def _character(character: str) -> str:
+    return character if character.isalnum() else f"\\x{{{ord(character):x}}}"
+
+
+def _translate(token: re.Match[str], reading: Reading) -> str:
+    # A part of a glob as a regular expression, in which a dot is any character.
+    narrow = reading == "narrow"
+    if token["folders"]:
+        return "(?:.*/)?"
+    if token["stars"]:
+        return "[^/]*" if narrow and len(token["stars"]) == 1 else ".*"
+    if token["one"]:
+        return "[^/]" if narrow else "."
+    if not token["set"]:  # also brackets with nothing in them
+        return "".join(map(_character, token[0]))
+    ranges = [f"{_character(low)}-{_character(high)}" for low, high in _ranges(token["set"]) if low <= high]
+    brackets = f"[{'^' if token['negated'] else ''}{''.join(ranges) or 'a&&b'}]"
+    return f"[{brackets}&&[^/]]" if narrow else brackets
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 # Rules are few and calls are many. The bound protects a process that makes rules without end.
 @lru_cache(maxsize=4096)
-def glob(text: str, reading: Reading) -> Glob:
-    """A glob, parsed once."""
-    return Glob(text, reading)
+def glob(text: str, reading: Reading, *, above: bool = False) -> Callable[[str], bool]:
+    """Makes the test whether a glob fits a whole text, or with `above` also the text before one of its slashes.
+
+    Raises:
+        ValueError: the glob is too long.
+    """
+    expression = _TOKEN.sub(partial(_translate, reading=reading), _encodable(text))
+    end = r"(?:/|\z)" if above else r"\z"
+    # pydantic's Rust engine takes linear time; `re` backtracks.
+    schema = core_schema.str_schema(pattern=rf"(?s)\A(?:{expression}){end}", regex_engine="rust-regex")
+    try:
+        fits = SchemaValidator(schema).isinstance_python
+    except SchemaError as error:
+        raise ValueError(f"the glob {shorten(repr(text), _LONGEST_SHOWN)} is too long") from error
+    return lambda value: fits(_encodable(value))

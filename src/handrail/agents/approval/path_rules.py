@@ -80,7 +80,7 @@ _SETS: Final = tuple(item.name for item in fields(PathFilter))
 class RulePaths:
     """The paths that a rule on paths fits, and what lies in them; a `handrail.filesystem.path_filters.PathSet`."""
 
-    __slots__ = ("_globs", "_run", "_why", "rule")
+    __slots__ = ("_exact", "_folded", "_why", "rule")
 
     def __init__(self, verdict: Verdict, rule: Rule) -> None:
         """Takes the glob of a rule that has one argument, and is in the list of a verdict."""
@@ -91,10 +91,8 @@ class RulePaths:
         # The folder itself is meant by `folder/**` too, so both forms are kept.
         short = shortest(pattern)
         patterns = dict.fromkeys((short, short.removesuffix("/**") or pattern))
-        self._globs = tuple((glob(text, "wide"), glob(folded(text), "wide")) for text in patterns)
-        runs = {part.run.lower() for pair in self._globs for part in pair}
-        # A text that is part of all the others is in each path that fits; without one, nothing can be excluded ahead.
-        self._run = next((run for run in runs if all(run in other for other in runs)), "")
+        self._exact = [glob(text, "wide", above=True) for text in patterns]
+        self._folded = [glob(folded(text), "wide", above=True) for text in patterns]
 
     def __eq__(self, other: object) -> bool:
         # Filters are compared, so that `filtered` returns the same filesystem for an equal filter. `_why` has the place
@@ -106,15 +104,10 @@ class RulePaths:
 
     def why(self, path: str, *, is_folder: bool) -> str | None:  # noqa: ARG002 - folders and files alike
         """The rule, if it fits a path or a folder that the path lies in; see `PathSet.why`."""
-        # A walk asks each rule about each path, and few paths of ASCII hold the run of characters that a rule needs.
-        if path.isascii() and self._run not in path.lower():
-            return None
+        # `folded` unifies case and composition, as on file systems that do not distinguish them.
         plain = folded(path)
-        for exact, as_folded in self._globs:
-            # `folded` unifies case and composition, as on file systems that do not distinguish them.
-            if exact.fits_at_or_above(path) or as_folded.fits_at_or_above(plain):
-                return self._why
-        return None
+        fits = any(exact(path) for exact in self._exact) or any(as_folded(plain) for as_folded in self._folded)
+        return self._why if fits else None
 
 
 def rule_filter(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode, *, prefix: str = "") -> PathFilter:

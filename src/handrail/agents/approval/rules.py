@@ -32,15 +32,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator
 
 from handrail.agents.approval.decisions import ApprovalMode, GatedCall, Judgement, Verdict
 from handrail.agents.approval.matching import (
     Reading,
     Segment,
     argument_path,
+    glob,
     matches_agents,
     matches_argument,
     matches_call,
@@ -48,7 +49,7 @@ from handrail.agents.approval.matching import (
 )
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError
 from handrail.prompt.signature import Effect
-from handrail.serde import canonical_json, parse
+from handrail.serde import canonical_json
 from handrail.serde.document import YamlMap, YamlNode, YamlScalar, read_document, read_tree
 from handrail.serde.yaml_fields import YamlFields, as_error
 
@@ -66,12 +67,11 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 # YAML reads these as booleans or null, so a name that equals one is quoted.
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
 
-T = TypeVar("T")
-
 
 def _glob(text: str) -> str:
     if not text.strip():
         raise ValueError("this is blank; write a glob such as 'write_*', or '*' for all")
+    glob(text.strip(), "wide")
     return text.strip()
 
 
@@ -91,13 +91,13 @@ def _argument_glob(value: object) -> str:
     text = value if isinstance(value, str) else canonical_json(value).decode()
     if not text.startswith("{") and _BRACES.search(text):
         raise ValueError(f"the glob {text!r} has braces, which stand for themselves; write a rule for each alternative")
+    glob(text, "wide")
     return text
 
 
 _Glob = Annotated[str, AfterValidator(_glob)]
 _Place = Annotated[str, AfterValidator(_place)]
 _ArgumentGlob = Annotated[str, BeforeValidator(_argument_glob)]
-_ExitCodes = tuple[Annotated[int, Field(ge=0, le=255)], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,6 @@ class RuleTable:
     arguments: Mapping[_Place, _ArgumentGlob] = field(default_factory=dict[str, str])
     agent: _Glob = "**"
     expect: ExpectedMatch = "unmatched"
-    reads_everything: bool = False
-    commit_on: _ExitCodes = ()
 
 
 RULE_KEYS = tuple(item.name for item in fields(RuleTable))
@@ -133,14 +131,6 @@ RULES_FILE_KEYS = tuple(item.name for item in fields(RulesFile))
 """The keys of a file of rules."""
 
 
-def _check(kind: type[T], values: Mapping[str, object]) -> T:
-    # The values of a program are held to the types of a file.
-    try:
-        return parse(kind, values)
-    except ValueError as error:
-        raise AgentError(f"{'a rule' if kind is RuleTable else 'approval rules'}: {error}") from error
-
-
 class RuleLocation(NamedTuple):
     """The place of a rule: its file, as errors call it, with line and column, from 1."""
 
@@ -159,13 +149,9 @@ class Rule:
         agent: a glob over the agents that called each other, as `desk/research`; `None` for every agent.
         source: the place of the rule, for messages: `approval.yaml:12`.
         expect: `"unmatched"` if the project is known not to have its names, so that no warning says it.
-        reads_everything: for rules that allow: whether the programs of such calls may read every file, those that rules
-            or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.rules`.
-        commit_on: for rules that allow: the exit codes, beside those of its `ShellRule`, with which the changes of the
-            program of such a call stay.
 
     Raises:
-        AgentError: a value is of another kind, is not a glob, or does not name an argument.
+        AgentError: a glob is blank, has braces or is too long, or a path does not name an argument.
     """
 
     tool: str
@@ -174,21 +160,19 @@ class Rule:
     source: str = field(default="", compare=False)
     place: RuleLocation | None = field(default=None, compare=False)
     expect: ExpectedMatch | None = field(default=None, compare=False)
-    reads_everything: bool = False
-    commit_on: tuple[int, ...] = ()
     _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        arguments = dict(self.arguments) if isinstance(cast("object", self.arguments), Mapping) else self.arguments
-        values = {key: getattr(self, key) for key in RULE_KEYS} | {"arguments": arguments}
-        table = _check(RuleTable, {key: value for key, value in values.items() if value is not None})
         set_field = object.__setattr__
-        set_field(self, "tool", table.tool)
-        set_field(self, "agent", None if self.agent is None else table.agent)
-        set_field(self, "commit_on", table.commit_on)
-        # A copy, because the caller's mapping may change afterwards.
-        set_field(self, "arguments", MappingProxyType(dict(table.arguments)))
-        set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
+        try:
+            set_field(self, "tool", _glob(self.tool))
+            set_field(self, "agent", None if self.agent is None else _glob(self.agent))
+            # A copy, because the caller's mapping may change afterwards.
+            arguments = {where: _argument_glob(pattern) for where, pattern in self.arguments.items()}
+        except ValueError as error:
+            raise AgentError(f"a rule: {error}") from error
+        set_field(self, "arguments", MappingProxyType(arguments))
+        set_field(self, "_places", tuple((argument_path(where), pattern) for where, pattern in arguments.items()))
 
     def fits(self, call: GatedCall, reading: Reading) -> bool:
         """True if the rule is about a call; `reading` says how its globs over arguments are read.
@@ -227,10 +211,6 @@ class Rule:
             parts.append(f"arguments: {{{text}}}")
         if self.agent is not None:
             parts.append(f"agent: {_quote(self.agent)}")
-        if self.reads_everything:
-            parts.append("reads_everything: true")
-        if self.commit_on:
-            parts.append(f"commit_on: [{', '.join(map(str, self.commit_on))}]")
         text = _quote(self.tool) if len(parts) == 1 else f"{{{', '.join(parts)}}}"
         return f"{text} ({self.source})" if self.source else text
 
@@ -260,8 +240,6 @@ class ApprovalRules:
     def __post_init__(self) -> None:
         for name in VERDICTS:
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        defaults = dict(self.defaults) if isinstance(cast("object", self.defaults), Mapping) else self.defaults
-        _check(RulesFile, {"defaults": defaults, "tainted": self.tainted})
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
 
 
@@ -298,11 +276,6 @@ def judge_call(call: GatedCall, rules: ApprovalRules, mode: ApprovalMode) -> Jud
         if verdict == "allow" and not judgement.explicit:
             return Judgement("deny", f"no rule allows it, and the mode is deny-all ({reason})")
     return judgement
-
-
-def program_key(rule: Rule) -> str:
-    """The key of a rule that is about the programs of its calls, so that it belongs in rules that allow; else empty."""
-    return "reads_everything" if rule.reads_everything else "commit_on" if rule.commit_on else ""
 
 
 def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
@@ -374,13 +347,8 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     tree = YamlFields(root, "a file of approval rules", file, ApprovalRulesError)
     values = tree.read(RulesFile)
     for verdict in VERDICTS:
-        rules = [_rule(*item, file) for item in zip(values.get(verdict, ()), tree.items(verdict), strict=False)]
-        values[verdict] = tuple(rules)
-        for number, key in enumerate(map(program_key, rules)):
-            # In other lists it would suggest a permission that such a rule cannot give.
-            if key and verdict != "allow":
-                fault = f"{key} belongs in rules that allow: it is what a program may do"
-                tree.add_fault(f"$.{verdict}[{number}]", fault, key=verdict)
+        items = zip(values.get(verdict, ()), tree.items(verdict), strict=False)
+        values[verdict] = tuple(_rule(*item, file) for item in items)
     if tree.faults:
         raise as_error(tree.faults, ApprovalRulesError, file)
     return ApprovalRules(**values)

@@ -12,7 +12,7 @@ asked about.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -26,7 +26,6 @@ from handrail.adapters.pydantic_ai.toolset import as_written
 from handrail.agents.approval.decisions import GatedCall, Verdict
 from handrail.agents.approval.gate import GATE_POLICY_NAME
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
-from handrail.agents.approval.rules import Rule, program_key
 from handrail.agents.run.run_group import RunGroup
 from handrail.errors import DumpError, ParseError, RunAbortedError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolPolicy
@@ -137,23 +136,6 @@ class RunCalls:
         """Drops the description of a call that has ended; another call of its id is another one."""
         self._ahead.pop((ref, name), None)
         self.tree.gate.forget((self.session.session_id, ref))
-
-    def reads_everything(self, context: ToolContext, params: object) -> bool:
-        """True if a rule that allows a call lets its programs read everything."""
-        return any(rule.reads_everything for rule in self._program_rules(context, params))
-
-    def commit_on(self, context: ToolContext, params: object) -> frozenset[int]:
-        """The exit codes with which the rules that allow a call let the changes of its program stay."""
-        return frozenset(code for rule in self._program_rules(context, params) for code in rule.commit_on)
-
-    def _program_rules(self, context: ToolContext, params: object) -> Sequence[Rule]:
-        # Those that allow the call and have a key about its programs.
-        arguments = parsed_arguments(params)
-        # Compared with the arguments, because an earlier call with the same id may have had others.
-        ahead = (call for (ref, _), call in self._ahead.items() if ref == context.call and call.arguments == arguments)
-        call = next(ahead, None)
-        rules = () if call is None else self.tree.rules.allow
-        return [rule for rule in rules if call is not None and program_key(rule) and rule.fits(call, "narrow")]
 
     async def _describe_foreign(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs

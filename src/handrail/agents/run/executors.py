@@ -249,10 +249,8 @@ class RunExecutors:
         path_filter = self.path_filter
         if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
             path_filter = path_filter.plus(self._rules.paths(prefix))
-        calls, folders = self.calls, self._folders
-        programs = ProgramPaths(
-            path_filter, self._show_git, calls.reads_everything, folders.program_filter, calls.commit_on
-        )
+        folders = self._folders
+        programs = ProgramPaths(path_filter, self._show_git, folders.program_filter)
         own_bindings = {ProgramPaths: programs, RunFilesystem: RunFilesystem(self._filesystem)}
         more = _RUN_CONTEXT.merge(section_registry(own_bindings))
         if path_filter or self._rules.speak_of_paths:

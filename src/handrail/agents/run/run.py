@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, c
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic_ai import (
     Agent,
@@ -27,7 +27,6 @@ from pydantic_ai import (
     RunUsage,
     TextPart,
     TextPartDelta,
-    ToolDefinition,
     ToolsetTool,
     UsageLimits,
 )
@@ -52,7 +51,6 @@ from handrail.agents.run.interface import CallEnded, CallWaits, RunEnded, RunSta
 from handrail.agents.run.run_group import RunGroup, open_child_session
 from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (
-    AgentTexts,
     LabelledSource,
     LabelledToolset,
     Reserved,
@@ -115,13 +113,12 @@ class AgentRun(CurrentRun):
 
     Attributes:
         tree: the part that it shares with the runs nested in it.
-        texts: the texts of the agent, with its overrides applied.
     """
 
     def __init__(
         self, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> None:
-        """Prepares the run; `execute` carries it out. Waits for a disk, and raises as `prepare`."""
+        """Prepares the run; `execute` carries it out."""
         self.tree = tree
         self.agent = agent
         self.session = session
@@ -131,8 +128,6 @@ class AgentRun(CurrentRun):
         self.project_folder: Path = tree.project.folder
         self.shell: ShellConfig = tree.project.config.shell.settings(tree.project.folder)
         self.file: AgentFile = agent.file
-        # Before anything is opened that would have to be closed.
-        self.texts: AgentTexts = AgentTexts(agent.file, tree.project.folder, self._own_tool)
         self._stack = ExitStack()
         self.executors: RunExecutors = RunExecutors(tree, session, path, self._stack, agent)
         self.path_filter: PathFilter = self.executors.path_filter
@@ -143,14 +138,6 @@ class AgentRun(CurrentRun):
         self._step_tools: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]] = ()
         self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
         self._usage = TokenUsage()
-
-    @classmethod
-    async def prepare(
-        cls, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
-    ) -> Self:
-        """A run of an agent; overrides are read on a thread. An `OverridesError` if they cannot be read."""
-        make = partial(cls, tree, agent, session=session, path=path, model=model)
-        return make() if agent.file.overrides is None else await ASYNC.in_thread(make)
 
     @property
     @override
@@ -199,17 +186,11 @@ class AgentRun(CurrentRun):
             reserved=lambda: {**{tool.name: SECTION_TOOLS for tool in rendering.tools}, **reserved()},
             check=self.tree.options.check_names,
             notify=self._record_tools,
-            rewrite=self.texts.definition,
         )
 
     def listings(self) -> Listings:
         """The tools of the toolsets of the run, as far as they are known at this step."""
         return {source.label: [tool.tool_def for tool in tools.values()] for source, tools in self._step_tools}
-
-    @property
-    def may_open(self) -> bool:
-        """True if a section or a toolset of the run is closed."""
-        return self.executors.foreign.environment.rendering.all_open() is not None
 
     async def execute(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
         """Carries the run out; without an input, resumes the unfinished run of the session. Raises as `run_async`."""
@@ -304,7 +285,7 @@ class AgentRun(CurrentRun):
             model = self.tree.model_for(agent.file, self.model) if name in self.tree.project.agents else self.model
             await read_ahead(session, DynamicAgent)
             path = (*self.path, name)
-            run: AgentRun = await AgentRun.prepare(self.tree, agent, session=session, path=path, model=model)
+            run = AgentRun(self.tree, agent, session=session, path=path, model=model)
             try:
                 result = await run.execute(
                     None if conversation.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits)
@@ -332,7 +313,7 @@ class AgentRun(CurrentRun):
             agent: Agent[Any, Any] = Agent(
                 model,
                 name=self.agent.file.name,
-                instructions=self.texts.instructions,
+                instructions=self.agent.file.instructions,
                 output_type=[output_type, DeferredToolRequests],
                 toolsets=[self.toolset(lambda: output_names)],
                 capabilities=[capability, *(ModelFallback[Any](other, fallback_on=_FAILURES) for other in others)],
@@ -373,10 +354,6 @@ class AgentRun(CurrentRun):
             postponed=self._postponed,
         )
 
-    def _own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
-        own = self.executors.own_tool(definition)
-        return None if own is None else own.tool
-
     def _record_tools(self, tools: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._step_tools = tools
         self.executors.calls.origins = {name: source.label for source, names in tools for name in names}
@@ -386,8 +363,6 @@ class AgentRun(CurrentRun):
         # Once the tools of a step are known; the folder of the run is opened if they need it.
         await self.executors.open_root()
         self._check_rules()
-        # While a section is closed, its tools have not been seen.
-        self.tree.warn(self.path, self.texts.new_warnings(all_seen=not self.may_open))
 
     def _check_rules(self) -> None:
         if self._has_checked_rules:

@@ -324,7 +324,7 @@ def _over(
     prefix: str = "",
 ) -> ToolsetFactory:
     # A toolset over a folder, opened for each run; `None` for one without files. `make` makes its section, with its
-    # title, the sections below it, and `accepts_overrides`. `tools` gives its tools in any run; it is called at most
+    # title, and the sections below it. `tools` gives its tools in any run; it is called at most
     # once, and only if rules are checked.
     start = f"{_check_prefix(prefix)}_" if prefix else ""
 
@@ -335,18 +335,18 @@ def _over(
         where = folder(run) if callable(folder) else run.project_folder / (folder or "")
         files = None if folder is None else await run.open_filesystem(where)
         if not prefix:
-            return make(run, files, title=title, children=(), accepts_overrides=True)
+            return make(run, files, title=title, children=())
         # A section below names the prefix, because the other texts do not have it.
         text = f"The names of these tools begin with `{start}`, although this text and messages leave that out."
         note = MarkdownSection(title="Names", template=text)
-        section = make(run, files, title=f"{title}: {prefix}", children=(note,), accepts_overrides=True)
+        section = make(run, files, title=f"{title}: {prefix}", children=(note,))
         return run.section_toolset(section, id=start + section.key, prefix=start).prefixed(prefix)
 
     return ToolsetFactory(make_toolset, known_tools=cache(lambda: {start + tool.name: tool for tool in tools()}))
 
 
 def _planning(_ctx: RunContext[Any]) -> Section[Any]:
-    return PlanningToolsSection(session=current_run().session, accepts_overrides=True)
+    return PlanningToolsSection(session=current_run().session)
 
 
 def _planning_tools() -> Mapping[str, ToolDef]:

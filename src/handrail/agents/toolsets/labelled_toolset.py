@@ -1,4 +1,4 @@
-"""The toolsets of one agent as one, made from the entries of its file: under labels, with its texts, open or closed.
+"""The toolsets of one agent as one, made from the entries of its file: under labels, open or closed.
 
 Objects of a program are handed to PydanticAI as they are. A tool gets a toolset of its own, so that a conflict of names
 can be reported with both origins; nothing is set on it, because `FunctionToolset(tools, requires_approval=...)` and its
@@ -10,10 +10,6 @@ like write into the very tool that they are given. An agent is a toolset of one 
 - members are asked one after the other, in the order of the agent file, as PydanticAI enters them: an agent has a
   toolset for each of its tools, and a task for each of these at every step costs more than the asking;
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
-
-Overrides replace the instructions of the agent and the descriptions of its tools. They are applied to the definitions
-that PydanticAI gets, whichever toolset has the tool. The examples of a tool of Handrail follow its description, and
-stay.
 
 A toolset that an agent file discloses by a summary shows neither tools nor instructions while it is closed; a section
 of the run has the summary. The toolset is made and entered all the same: its tools are known, so that conflicts of
@@ -27,8 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, Final, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
@@ -44,15 +39,6 @@ from handrail.agents.registry import AgentReference, Entry, ResolvedAgent, Tools
 from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.errors import ToolConflictError
 from handrail.prompt import Section, Tool
-from handrail.prompt.overrides import (
-    Override,
-    PromptText,
-    compare_overrides,
-    described_schema,
-    read_overrides,
-    tool_texts,
-)
-from handrail.prompt.section import plain_text
 from handrail.serde import canonical_json, codec
 
 
@@ -104,9 +90,6 @@ class LabelledSource:
 NotifyStep = Callable[[Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]], None]
 """Called with the toolsets of a step, each with its tools by name."""
 
-RewriteDefinition = Callable[[ToolDefinition], ToolDefinition]
-"""Makes the definition that the model gets of a tool; its name is the same."""
-
 
 class LabelledToolset(CombinedToolset[Any]):
     """All toolsets of one agent as one, which knows where each tool comes from.
@@ -123,7 +106,6 @@ class LabelledToolset(CombinedToolset[Any]):
         reserved: Reserved = dict,
         check: bool = True,
         notify: NotifyStep = lambda _tools: None,
-        rewrite: RewriteDefinition = lambda definition: definition,
     ) -> None:
         """Combines toolsets; they are checked when a run asks for tools."""
         # PydanticAI asks these for instructions at every step; the toolset of a single tool has none.
@@ -132,7 +114,6 @@ class LabelledToolset(CombinedToolset[Any]):
         self.reserved = reserved
         self.check = check
         self.notify = notify
-        self.rewrite = rewrite
         self._entered = AsyncExitStack()
 
     @override
@@ -167,7 +148,7 @@ class LabelledToolset(CombinedToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools of all members; each is asked once. A `ToolConflictError` reports all names that several have."""
         if not self.check:
-            return self._rewrite(await CombinedToolset([source.toolset for source in self.sources]).get_tools(ctx))
+            return await CombinedToolset([source.toolset for source in self.sources]).get_tools(ctx)
         members_tools = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
         # The same conflicts as PydanticAI would report, but all of them, and with their origins.
         names = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in members_tools]
@@ -175,7 +156,7 @@ class LabelledToolset(CombinedToolset[Any]):
             raise conflict
         self.notify(members_tools)
         owners = {name: (source.toolset, tool) for source, tools in members_tools for name, tool in tools.items()}
-        return self._rewrite(await CombinedToolset([_StepToolset(self, owners)]).get_tools(ctx))
+        return await CombinedToolset([_StepToolset(self, owners)]).get_tools(ctx)
 
     @override
     def apply(self, visitor: Callable[[AbstractToolset[Any]], None]) -> None:
@@ -190,20 +171,7 @@ class LabelledToolset(CombinedToolset[Any]):
 
     def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> LabelledToolset:
         sources = [replace(source, toolset=toolset) for source, toolset in zip(self.sources, toolsets, strict=True)]
-        return LabelledToolset(
-            sources, reserved=self.reserved, check=self.check, notify=self.notify, rewrite=self.rewrite
-        )
-
-    def _rewrite(self, tools: dict[str, ToolsetTool[Any]]) -> dict[str, ToolsetTool[Any]]:
-        for source in self.sources:
-            for tool in _hidden(source.toolset).values():
-                self.rewrite(tool.tool_def)
-        definitions = {name: self.rewrite(tool.tool_def) for name, tool in tools.items()}
-        # A tool with its own definition stays the same object.
-        return {
-            name: tool if definitions[name] is tool.tool_def else replace(tool, tool_def=definitions[name])
-            for name, tool in tools.items()
-        }
+        return LabelledToolset(sources, reserved=self.reserved, check=self.check, notify=self.notify)
 
 
 class _StepToolset(WrapperToolset[Any]):
@@ -378,78 +346,6 @@ class AgentToolset(AbstractToolset[Any]):
         """Runs the agent on a session of its own, and returns its answer; raises as `CurrentRun.call_agent`."""
         task = tool_args["input"] if self._is_text else canonical_json(tool_args).decode()
         return await current_run().call_agent(self._name, task, ctx)
-
-
-_INSTRUCTIONS: Final = "sections.instructions.body"
-
-FindOwnTool = Callable[[ToolDefinition], Tool[Any, Any] | None]
-"""Finds the tool of Handrail behind a definition; `None` for any other tool."""
-
-
-class AgentTexts:
-    """The texts of one agent in one run, and the one owner of the state of its overrides."""
-
-    def __init__(self, file: AgentFile, folder: Path, own_tool: FindOwnTool) -> None:
-        """Reads the overrides of an agent file, and applies the one of the instructions; waits for a disk.
-
-        Raises:
-            OverridesError: the file cannot be read, or is not one of overrides.
-        """
-        self._own_tool = own_tool
-        self._file = "" if file.overrides is None else str(folder / file.overrides)
-        self._overrides = read_overrides(Path(self._file)) if self._file else None
-        self._texts: dict[str, PromptText] = {}
-        self._definitions: dict[str, tuple[ToolDefinition, ToolDefinition]] = {}
-        self._warned: set[str] = set()
-        original = PromptText(_INSTRUCTIONS, plain_text(file.instructions))
-        self.instructions: str = self._applied({_INSTRUCTIONS: original}).get(_INSTRUCTIONS, file.instructions)
-
-    def definition(self, definition: ToolDefinition) -> ToolDefinition:
-        """The definition of a tool that the model gets; the same object if no text of it is replaced.
-
-        Raises:
-            OverridesError: an override is of a text that accepts none, or its text is invalid.
-        """
-        if self._overrides is None:
-            return definition
-        before = self._definitions.get(definition.name)
-        if before is not None and before[0] == definition:
-            return before[1]
-        name, schema, tool = definition.name, definition.parameters_json_schema, self._own_tool(definition)
-        whole = definition.description or ""
-        # A wrapper may have given the tool another description, of which none is a part.
-        own_text = tool.description if tool is not None and whole.startswith(tool.description) else whole
-        accepts_overrides = tool is None or tool.accepts_overrides
-        texts = tool_texts(name, own_text, schema, accepts_overrides=accepts_overrides)
-        applied = self._applied({text.key: text for text in texts})
-        description = applied.get(f"tools.{name}.description")
-        rewritten = definition
-        if applied:
-            rewritten = replace(
-                definition,
-                description=definition.description if description is None else description + whole[len(own_text) :],
-                parameters_json_schema=described_schema(name, schema, applied),
-            )
-        self._definitions[name] = definition, rewritten
-        return rewritten
-
-    def new_warnings(self, *, all_seen: bool) -> tuple[str, ...]:
-        """A sentence for each override that is not applied, once.
-
-        `all_seen`: all tools of the agent have had their definitions made, so that an override of another is unknown.
-        """
-        if not self._file:
-            return ()
-        report = compare_overrides(self._texts, self._overrides, file=self._file)
-        warnings = (report if all_seen else replace(report, unknown=())).warnings()
-        new = tuple(warning for warning in warnings if warning not in self._warned)
-        self._warned.update(new)
-        return new
-
-    def _applied(self, texts: Mapping[str, PromptText]) -> Mapping[str, str]:
-        self._texts |= texts
-        overrides: dict[str, Override] = {key: text for key, text in (self._overrides or {}).items() if key in texts}
-        return compare_overrides(texts, overrides, file=self._file).applied
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""How long a toolset of a run is open: one that a factory makes for each run or step, and one that runs share.
+"""The toolset that a factory makes for each run or step.
 
 PydanticAI has `DynamicToolset` for factories. `FactoryToolset` differs: a product that is not a toolset is refused
 before it is entered, with the names of toolset and factory; the product is asked for its own toolset of the run and of
@@ -6,14 +6,10 @@ each step, so that a dynamic toolset shows its tools wherever it stands; a secti
 
 `for_run` returns another object, so runs side by side share only the factory. Each product that was entered is left
 once, and no other: a new one takes its place when the old one was left and the new one entered.
-
-PydanticAI enters a toolset in each run that has it, also while another run holds it. A toolset that opens on entry and
-closes on exit, without counting, would be closed by the inner run under the outer one. `shared` counts for it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import Any, Self, cast
 
@@ -23,7 +19,7 @@ from typing_extensions import override  # pydantic brings it; `typing` has it fr
 
 from handrail.agents.active_run import current_run
 from handrail.agents.registry import BUILT_IN, FactoryProduct, Kind, Origin, ToolsetFactory
-from handrail.errors import AgentError, FactoryError
+from handrail.errors import FactoryError
 from handrail.prompt import Section
 
 _NO_TOOLS = FunctionToolset[Any]()
@@ -137,86 +133,3 @@ class FactoryToolset(WrapperToolset[Any]):
     def _add_note(self, error: Exception) -> None:
         by = "" if self.origin == BUILT_IN else f" by the factory {self.factory.qualname}"
         error.add_note(f"{self.label} was being made{by}.")
-
-
-class SharedToolset(WrapperToolset[Any]):
-    """A toolset that stays open until the last one who entered it has left. Made by `shared`.
-
-    All runs enter this very object. Those that hold it at the same time share one event loop, that of the first.
-    """
-
-    def __init__(self, toolset: AbstractToolset[Any]) -> None:
-        """Shares a toolset, which is opened when a run enters it."""
-        super().__init__(toolset)
-        self._users = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._moves = asyncio.Lock()  # held while it is opened or closed
-        self._is_open = False
-
-    @property
-    @override
-    def id(self) -> str | None:
-        """The id of the wrapped toolset."""
-        return self.wrapped.id
-
-    @override
-    async def for_run(self, ctx: RunContext[Any]) -> SharedToolset:
-        """This object; an `AgentError` if the wrapped toolset makes a copy of itself for each run."""
-        return self._check_same(await self.wrapped.for_run(ctx))
-
-    @override
-    async def for_run_step(self, ctx: RunContext[Any]) -> SharedToolset:
-        """This object; an `AgentError` if the wrapped toolset is replaced by another one."""
-        return self._check_same(await self.wrapped.for_run_step(ctx))
-
-    @override
-    async def __aenter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            if self._users or self._is_open or self._moves.locked():
-                raise AgentError(
-                    f"{self.label} is open on another event loop; the runs that share it at one time share a loop"
-                )
-            self._loop, self._moves = loop, asyncio.Lock()
-        self._users += 1
-        try:
-            async with self._moves:
-                if not self._is_open:
-                    await self.wrapped.__aenter__()
-                    self._is_open = True
-        # A cancelled entry leaves nothing open either.
-        except BaseException:
-            await self.__aexit__(None, None, None)
-            raise
-        return self
-
-    @override
-    async def __aexit__(self, *args: object) -> bool | None:
-        # Before anything is awaited: a run that is cancelled while it leaves does not hold the toolset.
-        self._users -= 1
-        async with self._moves:
-            if self._users or not self._is_open:
-                return None
-            try:
-                return await self.wrapped.__aexit__(*args)
-            # Closed even if the exit raises: the next run opens it anew.
-            finally:
-                self._is_open = False
-
-    def _check_same(self, of_run: AbstractToolset[Any]) -> SharedToolset:
-        # Only the object that was entered is open; a copy for one run would show tools that are not connected.
-        if of_run is not self.wrapped:
-            raise AgentError(
-                f"{self.wrapped.label} cannot be shared: it makes a toolset of its own for each run or step. Use it "
-                "without shared(...), or share the toolsets in it."
-            )
-        return self
-
-
-def shared(toolset: AbstractToolset[Any]) -> SharedToolset:
-    """A toolset that is opened once for all runs that hold it at the same time, on one event loop.
-
-    Write `TOOLSETS = {"browser": shared(browser)}` for a toolset that opens something when it is entered, closes it
-    when it is left, and does not count how often.
-    """
-    return SharedToolset(toolset)

@@ -92,8 +92,7 @@ class Findings:
     Attributes:
         file: its file; `None` if that cannot be read.
         tools: the tools that it would be offered, with those of closed sections.
-        warnings: approval rules that may match nothing, overrides that are not applied, and faults of files that the
-            agent does not need.
+        warnings: approval rules that may match nothing, and faults of files that the agent does not need.
         taint: which agents can be tainted and act.
     """
 
@@ -204,7 +203,6 @@ async def _make_tools(
         findings.note(*(AgentError(f"agent {called_name}: tool {tool}{_BINDING}") for tool in inspection.unbound))
         listings = {**listings, **inspection.listings}
         offered[called_name] = inspection.tools
-        findings.warnings += [f"{called_name}: {warning}" for warning in inspection.warnings]
         if called_name == name:
             findings.tools = inspection.tools
     findings.taint = taint_remarks(offered, rules.tainted)

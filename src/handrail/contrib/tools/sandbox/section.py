@@ -212,7 +212,7 @@ class SandboxHandler:
     async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Runs a command."""
         sandbox = context.resources.get(Sandbox)
-        reach = ProgramReach.from_call(params, context, sandbox.filesystem.root)
+        reach = ProgramReach.from_call(context, sandbox.filesystem.root)
         return await run_in_call(context, lambda run: self._carry_out(params, reach, run, sandbox))
 
     def _carry_out(
@@ -243,7 +243,7 @@ class SandboxHandler:
         cause = failure_cause(end, self.limits.timeout.total_seconds(), loss=_LOST)
         if cause is None and not running.is_running():
             cause = _LOST
-        commits = cause is None and end.code in {0, *reach.commit_on}
+        commits = cause is None and end.code == 0
         changes: ProgramChanges = "kept" if commits else "rolled back"
         value = ProgramEnded(params.command, folder, end.code, end.output, end.left_out, changes)
         return ToolResult.ok(value) if commits else failure_result(value, end, cause, is_certain=not self.outside)

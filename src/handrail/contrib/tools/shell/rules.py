@@ -10,7 +10,7 @@ What is hidden from a run's file tools, `shell_run` protects from programs too:
 |---|---|
 | names a protected path, by itself or through a link | is refused |
 | reads or may read more than the files that it names | is refused while anything is protected |
-| the same, where its `ShellRule`, or the approval rule that allows the call, sets `reads_everything` | runs |
+| the same, where its `ShellRule` sets `reads_everything` | runs |
 
 A program is not monitored while it runs. Rules about paths cannot control what it does with the files that it is given,
 nor the other names of a file on disk (hard links).
@@ -314,17 +314,12 @@ class ProgramPaths:
     Attributes:
         path_filter: the filter of the run's file tools.
         show_git: whether `.git` may be named to a program, as it exists for the file tools.
-        reads_everything: whether the rules of the run allow a call, by its context and parameters, to run programs that
-            read every file.
         kept_in: the additional filter of the run's toolsets, for a folder in which programs run.
-        commit_on: the exit codes with which the rules of the run let the changes of a call's program stay.
     """
 
     path_filter: PathFilter
     show_git: bool
-    reads_everything: Callable[[ToolContext, object], bool]
     kept_in: Callable[[Path], PathFilter]
-    commit_on: Callable[[ToolContext, object], frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,23 +328,18 @@ class ProgramReach:
 
     Attributes:
         name_filter: the same, and paths that must not be named.
-        everything: whether it may read everything that it does not name.
-        commit_on: the exit codes with which its changes stay, beside those of its `ShellRule`.
     """
 
     path_filter: PathFilter = NOTHING_FILTERED
     name_filter: PathFilter = NOTHING_FILTERED
-    everything: bool = True
-    commit_on: frozenset[int] = frozenset()
 
     @classmethod
-    def from_call(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
+    def from_call(cls, context: ToolContext, root: Path) -> ProgramReach:
         """The reach of a call that runs programs in the folder `root`: everything if nothing is bound."""
         if (paths := context.resources.get(ProgramPaths, None)) is None:
             return cls()
         path_filter = paths.path_filter.plus(paths.kept_in(root))
-        name_filter = path_filter.plus(excluding((), show_git=paths.show_git))
-        return cls(path_filter, name_filter, paths.reads_everything(context, params), paths.commit_on(context, params))
+        return cls(path_filter, path_filter.plus(excluding((), show_git=paths.show_git)))
 
     def fault(self, rule: ShellRule, command: Command, place: ArgumentPath) -> str | None:
         """The reason why a command that a rule allows must not run, in words; `None` if it may."""
@@ -365,7 +355,7 @@ class ProgramReach:
                     return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
         # After the named paths: `reads_everything` permits what is not named, and a protected path that is named is
         # refused nevertheless.
-        if self.everything or rule.reads_everything or rule.reads_named:
+        if rule.reads_everything or rule.reads_named:
             return None
         # The programs' own reading cannot be observed, so a command that may read more is refused as a whole.
         if self.path_filter.is_partial(changes=not rule.reads):

@@ -280,12 +280,12 @@ class ShellHandler:
 
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Runs a program."""
-        reach = ProgramReach.from_call(params, context, self.root)
+        reach = ProgramReach.from_call(context, self.root)
         return await run_in_call(context, lambda run: self._carry_out(params, reach, run))
 
     async def preview(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Runs a program that only reads, in a dry run; any other may act outside, so `DryRunEndedError`."""
-        reach = ProgramReach.from_call(params, context, self.root)
+        reach = ProgramReach.from_call(context, self.root)
         return await run_in_call(context, lambda run: self._carry_out(params, reach, run, only_reads=True))
 
     def _carry_out(
@@ -311,7 +311,7 @@ class ShellHandler:
         )
         end = run_over(self.filesystem, run, program, name=command[0], reads=rule.reads)
         cause = failure_cause(end, self.seconds, loss=_LOST)
-        commits = cause is None and end.code in {*rule.commit_on, *reach.commit_on}
+        commits = cause is None and end.code in rule.commit_on
         undone: ProgramChanges = "not rolled back" if self.filesystem is None else "rolled back"
         changes = "none" if rule.reads else "kept" if commits else undone
         value = ProgramEnded(command, path, end.code, end.output, end.left_out, changes)
