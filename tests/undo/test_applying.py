@@ -275,6 +275,31 @@ def test_a_policy_that_denies_one_call_keeps_all(memory: Store, wording: Wording
     assert desk.session[Note].all() == (Note("one"),)
 
 
+@pytest.mark.parametrize("partial", [False, True])
+def test_an_undo_that_was_denied_is_judged_anew(partial: bool, memory: Store) -> None:
+    """As when an office closes meanwhile: the same plan continues once it is open again."""
+    denials = iter(["", "closed", "closed"])  # before the plan is applied, in it, and before it is applied again
+
+    class OfficeHours:
+        name = "office_hours"
+
+        def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+            why = next(denials, "") if context.call_id.startswith("undo:") else ""
+            return PolicyDecision.deny(why) if why else PolicyDecision.allow()
+
+        def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
+
+    desk = Desk(memory, policies=[OfficeHours()])
+    desk.ask("pay", order="A-1")
+    plan = desk.plan()
+    report = asyncio.run(undo.apply(plan, partial=partial))
+    assert report.failed is not None
+    with pytest.raises(UndoRefusedError):
+        asyncio.run(undo.apply(plan, partial=partial))
+    assert asyncio.run(undo.apply(plan, partial=partial)).complete
+    assert desk.book.paid == []
+
+
 def test_a_declared_key_is_free_again(store: Store) -> None:
     """The same request pays anew, and is not answered with the payment that was refunded."""
     book = Book()

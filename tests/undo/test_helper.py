@@ -22,6 +22,9 @@ def test_a_tool_that_undoes_itself_passes() -> None:
     assert_undoes(write, {"path": "new.txt", "text": "x"}, resources={Filesystem: InMemoryFilesystem()})
 
 
+_BOOK = Book()
+
+
 def _fails(*_arguments: object) -> None:
     raise EffectNotApplied("the bank is closed")
 
@@ -30,16 +33,23 @@ def _fails(*_arguments: object) -> None:
     "tool, arguments",
     [
         (mail, {"to": "x"}),
-        (Book().pays(undo=_fails), {"order": "A-1"}),
+        (_BOOK.pays(undo=_fails), {"order": "A-1"}),
         (note, {}),
+        (note, {"text": "one"}),
     ],
-    ids=["irreversible", "fails", "is not run"],
+    ids=["irreversible", "fails", "is not run", "changes nothing of world"],
 )
 def test_a_tool_that_does_not_is_named(tool: Tool[Any, Any], arguments: Any, wording: Wording) -> None:
     """With the reason."""
     with pytest.raises(AssertionError) as raised:
-        assert_undoes(tool, arguments)
+        assert_undoes(tool, arguments, world=lambda: _BOOK.paid)
     assert str(raised.value) == wording
+
+
+def test_an_effect_outside_needs_a_world() -> None:
+    """Else nothing would be compared."""
+    with pytest.raises(AssertionError):
+        assert_undoes(Book().pays(), {"order": "A-1"})
 
 
 def test_what_an_undo_leaves_is_named(wording: Wording) -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import pytest
 from pydantic import SecretStr
+from pydantic_core import from_json, to_json
 
 from handrail import undo
 from handrail.adapters.tool_executor import ToolExecutor
@@ -29,6 +31,15 @@ def _why(step: UndoStep) -> str:
 
 
 def _back(params: Any, result: Any, before: Any) -> None: ...
+
+
+def _capturing(value: Any) -> Any:
+    """A function whose annotation does not say what it returns."""
+
+    def capture(params: Order) -> Any:
+        return value
+
+    return capture
 
 
 def _note(params: Order, *, context: ToolContext) -> ToolResult[Note]:
@@ -91,6 +102,43 @@ def test_a_payment_is_blocked_by_a_call_that_stays_and_names_it(memory: Store) -
     assert desk.outcomes() == ["c2: impossible", "c1: compensated"]
     desk.ask("mail", to="payment-1")
     assert desk.outcomes() == ["c3: impossible", "c2: impossible", "c1: blocked"]
+
+
+@pytest.mark.parametrize("used", ["see payment-1, please", {"payment-1": 1}, ["https://bank/payment-1/paid"]])
+def test_a_payment_is_blocked_by_a_call_whose_arguments_have_its_name(used: Any, memory: Store) -> None:
+    """In a text, as a key, in an address; not by a longer name that has it."""
+
+    @tool(effect="external")
+    def send(what: Any) -> str:
+        """Send something, which nothing undoes."""
+        return "sent"
+
+    desk = Desk(memory, send)
+    desk.ask("pay", order="A-1")
+    desk.ask("send", what=from_json(to_json(used).replace(b"payment-1", b"payment-17")))
+    assert desk.outcomes() == ["c2: impossible", "c1: compensated"]
+    desk.ask("send", what=used)
+    assert desk.outcomes() == ["c3: impossible", "c2: impossible", "c1: blocked"]
+
+
+@pytest.mark.parametrize("number, outcome", [(900123, "blocked"), (900, "compensated")])
+def test_a_number_of_four_digits_is_a_name(number: int, outcome: str, memory: Store) -> None:
+    """A shorter one occurs by chance."""
+
+    @tool(effect="external", undo=_back)
+    def book(what: str) -> int:
+        """Book."""
+        return number
+
+    @tool(effect="external")
+    def order_taxi(booking: int) -> str:
+        """Order a taxi, which nothing undoes."""
+        return "ordered"
+
+    desk = Desk(memory, book, order_taxi)
+    desk.ask("book", what="room")
+    desk.ask("order_taxi", booking=number)
+    assert desk.outcomes() == ["c2: impossible", f"c1: {outcome}"]
 
 
 def test_a_replay_is_not_compensated(store: Store) -> None:
@@ -171,6 +219,51 @@ def test_what_is_captured_is_what_was_there_before_the_first_attempt(store: Stor
     assert desk.ask("pay", order="A-1", id="c1").success
     assert asyncio.run(undo.apply(desk.plan())).complete
     assert book.order == ["payment-1 after 0"]
+
+
+@pytest.mark.parametrize("idempotency", [None, KEYED])
+def test_the_first_capture_stands_while_its_effect_may_have_happened(idempotency: Any, store: Store) -> None:
+    """A tool that runs again after a crash captures once, also in a call with another id and the same declared key."""
+    book = Book()
+    pay = book.pays(effect=External(on_orphan="retry"), idempotency=idempotency)
+    desk = Desk(store, pay, book=book)
+    book.fails_after = TimeoutError("the line is dead")
+    desk.ask("pay", order="A-1", id="c1")
+    book.fails_after = None
+    desk.resume()
+    again = "c1" if idempotency is None else "c2"
+    assert desk.ask("pay", order="A-1", id=again).success
+    assert asyncio.run(undo.apply(desk.plan(("r", again)))).complete
+    assert book.order == ["payment-2 after 0"]
+
+
+def test_a_capture_of_another_session_is_not_replaced(store: Store) -> None:
+    """What was there before its effect is not known here, so the call cannot be undone."""
+    book = Book()
+    pay = book.pays(effect=External(on_orphan="retry"), idempotency=replace(KEYED, scope="global"))
+    first = Desk(store, pay, book=book, session_id="first")
+    book.fails_after = TimeoutError("the line is dead")
+    first.ask("pay", order="A-1")
+    book.fails_after = None
+    second = Desk(store, pay, book=book, session_id="second")
+    assert second.ask("pay", order="A-1").success
+    assert second.outcomes() == ["c1: impossible"]
+
+
+@pytest.mark.parametrize(
+    "value, runs", [({"a": [1.5, None, True]}, True), ((1, 2), False), ({1: 2}, False), (b"x", False)]
+)
+def test_a_capture_without_annotation_returns_what_json_brings_back(value: Any, runs: bool, memory: Store) -> None:
+    """Another value is refused before the effect."""
+    desk = Desk(memory, Book().pays(capture=_capturing(value)))
+    message = desk.ask("pay", order="A-1")
+    assert (message.success, desk.book.calls) == (runs, 0)
+
+
+def test_a_capture_whose_types_would_be_lost_is_named(memory: Store, wording: Wording) -> None:
+    """With the cure."""
+    desk = Desk(memory, Book().pays(capture=_capturing((1, 2))))
+    assert desk.ask("pay", order="A-1").content == wording
 
 
 def test_a_call_whose_capture_fails_does_not_run(memory: Store, wording: Wording) -> None:
@@ -424,6 +517,52 @@ def test_a_plan_needs_a_stored_session_with_the_call(memory: Store, wording: Wor
     with raises(SessionUseError, wording):
         undo.plan(desk.session, executors=other.executor)
     refusal(InvalidArgumentError, undo.plan, desk.session, executors=())
+
+
+def test_a_call_is_named_by_its_id_where_that_is_unique(memory: Store, wording: Wording) -> None:
+    """One without a reply by `/ID`, as in answers of approvals."""
+    desk = Desk(memory)
+    for reply in ("r", "s", None):
+        desk.ask("note", text="one", reply=reply, id="same")
+    desk.ask("note", text="two", reply="s", id="own")
+    assert desk.outcomes("own") == desk.outcomes("s/own") == ["own: restored"]
+    assert desk.outcomes("/same") == desk.outcomes("same") == ["own: restored", "same: restored"]
+    desk = Desk(memory, session_id="other")
+    for reply in ("r", "s"):
+        desk.ask("note", text="one", reply=reply, id="same")
+    with raises(SessionUseError, wording):
+        desk.plan("same")
+
+
+def test_the_partition_of_a_key_is_named_where_several_sessions_have_it(memory: Store, wording: Wording) -> None:
+    """A slot is named by its call, which another session may have, too."""
+    for session_id in ("first", "second"):
+        desk = Desk(memory, session_id=session_id)
+        desk.book.fails_after = TimeoutError("the line is dead")
+        desk.ask("pay", order="A-1")
+    (step,) = desk.plan().steps
+    assert _why(step) == wording
+
+
+def test_parameters_that_do_not_fit_any_more_are_named(memory: Store, wording: Wording) -> None:
+    """Not as secrets, which are never stored."""
+
+    @tool(effect="external", undo=_back)
+    def login(password: str) -> str:
+        """Log in."""
+        return "in"
+
+    desk = Desk(memory, login)
+    desk.ask("login", password="x")  # noqa: S106 - of the test
+
+    @tool(name="login", effect="external", undo=_back)
+    def log_in_as(user: str) -> str:
+        """Log in."""
+        return "in"
+
+    executor = ToolExecutor([log_in_as], session=desk.session)
+    (step,) = undo.plan(desk.session, executors=executor).steps
+    assert _why(step) == wording
 
 
 def test_calls_are_undone_between_calls(memory: Store) -> None:

@@ -232,7 +232,7 @@ class AgentTask:
             "files": self.digest_files(),
             "rules": repr(rules),
             "models": [*models, self.agent.file.model, project.config.model],
-            "root": str((options.root or Path.cwd()).resolve()),
+            "root": str(Path(options.root or Path.cwd()).resolve()),
             "options": {**{name: getattr(options, name) for name in _OPTIONS}, "resources": kinds},
         }
         plain = to_jsonable_python(

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from cyclopts import Parameter

@@ -40,6 +40,8 @@ class Undo:
         run: undoes the effect. What it raises counts as what the handler of an external tool raises.
         effect: the declaration of the effect of `run`. Its `reconcile(params, key)` gets the parameters of the call
             that is undone, and the key of the undo, which `run` reads as `context.idempotency_key`.
+        obstacle: returns why `run` cannot undo a call with these parameters and this result, or `None`; a plan of an
+            undo asks it.
 
     Raises:
         PromptValidationError: `run` cannot be called, or `effect` is not an `External`, or has `apply`.
@@ -47,6 +49,7 @@ class Undo:
 
     run: AnyCallable
     effect: External = field(default_factory=External)
+    obstacle: AnyCallable | None = None
 
     def __post_init__(self) -> None:
         run: Any = self.run  # whatever is given

@@ -413,7 +413,7 @@ class CallState:
             environment.clock.monotonic() - self.arrived,
             self.effect_key,
             self.claim.result is not None,
-            self.is_final and not self.claim.unsettled,
+            self.is_final and not self.claim.unsettled and (result.success or environment.final_failures),
             None,
             arguments_digest,
             self.changes,

@@ -88,7 +88,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     if tool.undo is not None and is_decided and run.plan.is_stored:
         from handrail.runtime.undo_records import register_undo  # noqa: PLC0415
 
-        await register_undo(run, tool, has_started)
+        await register_undo(run, tool, find_started)
     reached("before-claim")
     return await _claim(run, tool, is_decided=is_decided) if tool.claims else await run.store_deferred()
 
@@ -153,19 +153,19 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
         CallRefusedError: the call has no id that would name its slot.
         StoreError: the ledger cannot be read.
     """
-    environment = run.environment
+    if (row := await find_started(run, tool)) is None or row.owner.call.storable != run.ref.storable:
+        return False  # another call with the same key was decided, not this one
+    is_own = row.owner.session_id == run.environment.session.session_id
+    return is_own and (row.status == "done" or tool.on_orphan != "retry")
+
+
+async def find_started(run: CallState, tool: Tool[Any, Any]) -> EffectRow | None:
+    """The effect of this request, if an attempt has started it, of this call or of another one with its key."""
     if not run.plan.claims or not run.ref.is_named:
-        return False
-    ledger = environment.find_ledger()
-    key = await find_effect_key(run, tool)
+        return None
+    ledger, key = run.environment.find_ledger(), await find_effect_key(run, tool)
     row = await run.mode.write_to(ledger.units, partial(_find_started, ledger, key))
-    if row is None:
-        return False
-    # Another call with the same key was decided, not this one.
-    owner = (row.owner.session_id, row.owner.call.storable, row.tool, row.params_hash)
-    if owner != (environment.session.session_id, run.ref.storable, tool.name, key.params_hash):
-        return False
-    return row.status == "done" or tool.on_orphan != "retry"
+    return None if row is None or (row.tool, row.params_hash) != (tool.name, key.params_hash) else row
 
 
 async def _repeated_effect(

@@ -86,6 +86,8 @@ class Environment(RunScope):
             the run are nested in it, in whatever thread or task they are made. `None` for any other run.
         settles: the done effect whose result is applied without a call of the model; `None` for a run. No policy or
             approver is asked then, and no handler runs.
+        final_failures: whether a repeat of a call that was refused may be answered from its record; that of an undo is
+            judged and tried anew.
         guard: guards a run that rehearses, or that executes a plan; `None` for any other.
     """
 
@@ -103,6 +105,7 @@ class Environment(RunScope):
     feedback: MessageHook | None = None
     within: Transaction | None = None
     settles: EffectRow | None = None
+    final_failures: bool = True
     guard: RunGuard | None = None
     plans: dict[str, Any] = field(init=False, repr=False, default_factory=dict[str, Any])
     """What `handrail.runtime.plan` has worked out for tools, by their names."""

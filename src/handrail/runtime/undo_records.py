@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, cast
 
+from pydantic_core import from_json, to_json
+
 from handrail.errors import RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.prompt import Tool
-from handrail.prompt.signature import AnyCallable
+from handrail.prompt.signature import AnyCallable, make_union, returned_type
 from handrail.prompt.undo import captured_codec
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
@@ -40,7 +42,7 @@ class UndoRegistration:
     Attributes:
         reply, call_id: the identity of the call, as a store names it.
         tool: the tool.
-        before: what its `capture` returned, as JSON.
+        before: what its `capture` returned, as JSON; empty if that is not known.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -61,10 +63,11 @@ def registrations(session: Session) -> dict[CallRef, UndoRegistration]:
     return index
 
 
-async def register_undo(
-    run: CallState, tool: Tool[Any, Any], has_started: Callable[[CallState, Tool[Any, Any]], Awaitable[bool]]
-) -> None:
-    """Registers a call of a tool with `undo`, which goes into the unit that claims its effect, unless it `has_started`.
+async def register_undo(run: CallState, tool: Tool[Any, Any], find_started: Callable[..., Awaitable[Any]]) -> None:
+    """Registers a call of a tool with `undo`, which goes into the unit that claims its effect.
+
+    If an attempt has started the effect, of this call or of one with the same key, what was captured before that one
+    is registered; nothing if that was in another session.
 
     Raises:
         CallRefusedError: `capture` failed, so the call could not be undone. It has not run.
@@ -72,9 +75,15 @@ async def register_undo(
     """
     session, ref = run.environment.session, run.ref.storable
     index = await run.mode.write_to(session.store, partial(registrations, session))
-    if ref in index and await has_started(run, tool):
+    if tool.capture is None:
+        before = "null"
+    elif (ref in index or tool.idempotency is not None) and (row := await find_started(run, tool)) is not None:
+        first = index.get(row.owner.call.storable) if row.owner.session_id == session.session_id else None
+        before = "" if first is None else first.before
+    else:
+        before = await _capture(run, tool, tool.capture)
+    if ref in index and index[ref].before == before:
         return
-    before = "null" if tool.capture is None else await _capture(run, tool, tool.capture)
     item = UndoRegistration(*ref, tool.name, before)
     session[UndoRegistration].log(item, write="deferred")
     index[ref] = item
@@ -85,7 +94,13 @@ async def _capture(run: CallState, tool: Tool[Any, Any], capture: AnyCallable) -
         run.plan.capture = reading_form(capture), captured_codec(capture)
     form, codec = run.plan.capture
     try:
-        return codec.dump_json(await run.read_by(form, run.params, cure=_CURE)).decode()
+        before = await run.read_by(form, run.params, cure=_CURE)
+        if make_union([returned_type(capture)]) is Any and repr(from_json(to_json(before, fallback=repr))) != repr(
+            before
+        ):
+            # Not by ==: 1 equals 1.0.
+            raise TypeError("JSON does not bring it back as it is; annotate what capture returns")  # noqa: TRY301
+        return codec.dump_json(before).decode()
     except Exception as error:
         if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise

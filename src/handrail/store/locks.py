@@ -167,7 +167,7 @@ class SessionLockTable:
         remaining = until - self._clock.monotonic()
         if remaining <= 0:
             who = "this process has it open already" if is_here else "another process has it open"
-            cure = "Close it there, wait longer with wait=, take it over with evict=True, or fork it"
+            cure = "Close it there; a program can wait longer with wait=, take it over with evict=True, or fork it"
             msg = f"session {session_id!r} in {self._store} has a writer: {who}. {cure}"
             raise SessionLockedError(msg, session_id=session_id)
         check_blocking("waiting for session", session_id)

@@ -1,4 +1,4 @@
-"""The fixtures that pytest has where Handrail is installed. What they need is imported by the tests that ask for them."""
+"""Fixtures that pytest has where Handrail is installed. What they need is imported by the tests that ask for them."""
 
 from __future__ import annotations
 

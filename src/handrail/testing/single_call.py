@@ -62,12 +62,12 @@ def assert_undoes(
     Args:
         tool: the tool.
         params: as of `run_tool`.
-        world: returns what is compared of the world outside, as a value; the call must change it, unless it restores
-            nothing but the session.
+        world: returns what is compared of the world outside, as a value; the call must change it. Needed unless the
+            call acts on nothing but the session and files.
         resources: as of `run_tool`.
 
     Raises:
-        AssertionError: the call failed, cannot be undone, or has left something.
+        AssertionError: the call failed, cannot be undone, changed nothing of `world`, or has left something.
         RunAbortedError: the call, or its undo, ends the run.
     """
     with MemoryStore() as store, store.session("undo") as session:
@@ -80,6 +80,8 @@ def assert_undoes(
                 raise AssertionError(f"{tool.name} has changed nothing that could be undone: {message.content}")
             if stays := next((step for step in plan.steps if not step.is_undone), None):
                 raise AssertionError(f"{tool.name} cannot be undone: {stays.why}")
+            if world() == before and (before is not None or plan.steps[0].outcome == "compensated"):
+                raise AssertionError(f"the call of {tool.name} changes nothing of world, so nothing is shown")
             report = run_on_new_loop(undo.apply(plan, approver=lambda _: True))
             if report.failed is not None:
                 raise AssertionError(f"the undo of {tool.name} failed: {report.failed[1].content}")

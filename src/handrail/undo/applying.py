@@ -19,7 +19,7 @@ one of PydanticAI gets the answers with it, and in that of a program's own loop 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial as bind
@@ -133,7 +133,7 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
     undone: list[tuple[UndoStep, ToolMessage]] = []
     failed: tuple[UndoStep, ToolMessage] | None = None
     for step, call, environment in calls:
-        approved = replace(environment, approver=_approve_each)
+        approved = replace(environment, approver=_approve_each)  # the plan is approved, as a whole
         message = done.get(step.ref) or await invoke(call, step.ref.reply, approved, ASYNC)
         if not message.success:
             failed = step, message
@@ -176,8 +176,7 @@ async def _approve(
     undone, name = UndoneCalls(plan.digest, lines), f"undo:{plan.digest[:12]}"
     planned = Tool[UndoneCalls, None](name="undo", description="Undoes calls of the session.", effect="external")
     request = ApprovalRequest(name, planned, undone, tuple(questions), plan.session_id)
-    asked = approver
-    answer: object = await run_to_end(ASYNC, lambda: asked(request), is_async=is_async(asked), seconds=None)
+    answer: object = await run_to_end(ASYNC, bind(approver, request), is_async=is_async(approver), seconds=None)
     if not isinstance(answer, bool | Approval):
         raise invalid_answer("the approver", planned, answer, "True, False or an Approval")
     if not (answer if isinstance(answer, bool) else answer.approved):
@@ -192,11 +191,10 @@ async def _ask_policies(step: UndoStep, call: ToolCall, environment: Environment
         return []
     with environment.resources.call_scope() as resources:
         context = ToolContext(environment, resources, ref)
-        asked: list[Awaitable[PolicyQuestion | None]] = [
-            ask_policy(policy, tool, work.params, context, lambda _, act: ASYNC.in_thread(act))
-            for policy in plan.policies
-        ]
-        answers = [await question for question in asked]
+        ask = bind(
+            ask_policy, tool=tool, params=work.params, context=context, by_policy=lambda _, act: ASYNC.in_thread(act)
+        )
+        answers = [await ask(policy) for policy in plan.policies]
     return [question for question in answers if question is not None]
 
 
@@ -297,12 +295,7 @@ def _text(undos: dict[CallRef, ToolInvoked], report: UndoReport) -> str:
 def _request(session: Session, reply: OpenReply, text: str) -> dict[str, Any]:
     """A request of PydanticAI with a message of the user, after the answers of the open calls."""
     answers: Iterable[dict[str, Any]] = (
-        {
-            "part_kind": "tool-return",
-            "tool_name": call.name,
-            "tool_call_id": call.id,
-            "content": _answer(session, ref),
-        }
+        {"part_kind": "tool-return", "tool_name": call.name, "tool_call_id": call.id, "content": _answer(session, ref)}
         for ref, call in reply.calls
     )
     return {"kind": "request", "parts": [*answers, {"part_kind": "user-prompt", "content": text}]}

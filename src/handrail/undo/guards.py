@@ -11,7 +11,8 @@ The code of a function counts with the whole file that it is in; what it is clos
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -21,7 +22,7 @@ from typing import Any, Final, TypeAlias, cast
 from pydantic_core import from_json, to_json
 
 from handrail.adapters.run_task import digest_module
-from handrail.errors import DryRunEndedError, PlanDeviatedError, PlanRefusedError
+from handrail.errors import DryRunEndedError, PlanDeviatedError, PlanRefusedError, RunAbortedError, ToolValidationError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.filesystem.copies import copy_folder, digest_folder, folder_size
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
@@ -29,9 +30,10 @@ from handrail.prompt.signature import is_async, takes_context
 from handrail.resources.binding import is_snapshotable
 from handrail.runtime import ToolInvoked
 from handrail.runtime.environment import Environment
+from handrail.runtime.failures import describe_error
 from handrail.runtime.guard import AskModel, Workplace
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.serde import codec, digest, dump
+from handrail.serde import codec, digest
 from handrail.session import DatabaseConnection, Session
 from handrail.session.calls import CallRef
 from handrail.session.conversation import digest_request
@@ -39,19 +41,10 @@ from handrail.session.persistence.protocol import FetchedRows
 from handrail.store.rehearsal import check_size
 from handrail.transaction import Snapshotable, current
 from handrail.transaction.transaction import Enlisted
-from handrail.undo.plan_file import (
-    DryRunPlan,
-    PlannedCall,
-    PlannedReply,
-    changed_names,
-    json_diff,
-    texts_in,
-)
+from handrail.undo.plan_file import DryRunPlan, Names, PlannedCall, PlannedReply, changed_names, json_diff, plain_value
 
 FOLDER_VERSION: Final = "folder "
 """How the names of the folders begin in the versions of a plan."""
-
-_SHORTEST_TEXT: Final = 4  # a shorter one occurs by chance
 
 _DECLARED: Final = (
     *("name", "description", "effect", "external", "idempotency", "timeout", "concurrent", "max_result_chars"),
@@ -245,7 +238,7 @@ class RehearsalGuard(CopyGuard):
 
     def stand_in(self, tool: Tool[Any, Any]) -> Tool[Any, Any]:
         """The tool with its preview for a handler, if it may act outside."""
-        handler = None if tool.preview is None else _as_handler(tool.preview)
+        handler = None if tool.preview is None else _as_handler(tool.name, tool.preview)
         return self.replaced(tool, concurrent=False, handler=handler) if tool.may_act else tool
 
     def workplace(self, folder: Path) -> Workplace:
@@ -313,16 +306,28 @@ class RehearsalGuard(CopyGuard):
         return codec(PlannedCall).parse_json(self.with_real_paths(to_json(asdict(call)).decode()))
 
 
-def _as_handler(preview: Callable[..., Any]) -> Callable[..., Any]:
+def _as_handler(name: str, preview: Callable[..., Any]) -> Callable[..., Any]:
     has_context = takes_context(preview)
 
     def run(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - of the tool
-        return preview(params, context=context) if has_context else preview(params)
+        with _end_by_failure(name):
+            return preview(params, context=context) if has_context else preview(params)
 
     async def run_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
-        return await run(params, context=context)
+        with _end_by_failure(name):
+            return await run(params, context=context)
 
     return run_async if is_async(preview) else run
+
+
+@contextmanager
+def _end_by_failure(name: str) -> Generator[None]:
+    try:
+        yield
+    except (ToolValidationError, RunAbortedError):
+        raise  # the first: as the handler would refuse the call
+    except Exception as error:
+        raise DryRunEndedError(f"the preview of {name} failed: {describe_error(error)}", tool=name) from error
 
 
 class ExecutionGuard(CallGuard):
@@ -349,14 +354,13 @@ class ExecutionGuard(CallGuard):
         """Lets a call begin that is the next one of the plan."""
         self._raise_deviation()
         call = self.begin(tool, params, context)
-        place = self._find(call.conversation, call.id)
+        place = self._find((call.conversation, call.id))
         if place is None:
             raise self._deviate(f"the plan does not have {call.text}")
         planned = self._plan.calls[place]
         if (planned.tool, planned.arguments) != (call.tool, call.arguments):
-            raise self._deviate(
-                f"it makes {call.text} in the place of {planned.text}", json_diff(planned.arguments, call.arguments)
-            )
+            diff = json_diff(planned.arguments, call.arguments)
+            raise self._deviate(f"it makes {call.text} in the place of {planned.text}", diff)
         if changes := changed_names(planned.versions, call.versions):
             raise self._deviate(f"of {call.text} has changed since the plan was made: {', '.join(changes)}")
         for earlier, other in enumerate(self._plan.calls[:place]):
@@ -411,20 +415,20 @@ class ExecutionGuard(CallGuard):
         if missing or self._replies:
             raise self._deviate(f"it ended without {', '.join(missing) or 'asking the model as often'}")
 
-    def _find(self, conversation: str, call_id: str) -> int | None:
-        names = enumerate((other.conversation, other.id) for other in self._plan.calls)
-        return next(
-            (place for place, name in names if name == (conversation, call_id) and place not in self._reads), None
-        )
+    def _find(self, key: tuple[str, str]) -> int | None:
+        keys = enumerate((other.conversation, other.id) for other in self._plan.calls)
+        return next((place for place, other in keys if other == key and place not in self._reads), None)
 
     def _compare(self, planned: PlannedCall, call: PlannedCall) -> None:
         names = ["success", "replayed", "message", "value"]
         if planned.is_preview and planned.success and call.success:
-            names, real = ["success", "replayed"], "\n".join(texts_in([call.message, call.value]))
+            names = ["success", "replayed"]
             later = self._plan.calls[self._plan.calls.index(planned) + 1 :]
-            later_texts = "\n".join(texts_in([other.arguments for other in later]))
-            texts = {text for text in texts_in(planned.value) if len(text) >= _SHORTEST_TEXT and text in later_texts}
-            if missing := sorted(text for text in texts if text not in real):
+            preview, real = (Names.read(one.value, one.message) for one in (planned, call))
+            in_use = Names.read([other.arguments for other in later]).in_common(
+                preview, Names.read(planned.arguments), besides=preview.leaves
+            )
+            if missing := sorted(name for name in in_use if not real.has(name)):
                 self._deviate(f"later calls use {', '.join(map(repr, missing))}, which the result of {call.text} lacks")
         was, now = ({name: getattr(one, name) for name in names} for one in (planned, call))
         if was != now:
@@ -462,21 +466,9 @@ def call_versions(tool: Tool[Any, Any], environment: Environment) -> dict[str, s
     described = {name: _describe(getattr(tool, name, None)) for name in _DECLARED}
     policies = environment.rendered_prompt.policies_for(tool.name)
     offered = [(one.name, one.description, one.parameters_schema, one.effect) for one in environment.tools]
-    return {
-        "tool": digest([described, tool.parameters_schema, str(tool.result_type), repr(tool.examples)]),
-        "policies": digest(
-            [[policy.name, describe_code(type(policy).check), _describe(policy)] for policy in policies]
-        ),
-        "tools": digest(offered),
-    }
-
-
-def plain_value(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as decoded JSON; of one that JSON cannot represent the name of its class."""
-    try:
-        return from_json(to_json(dump(value)))
-    except Exception:  # noqa: BLE001 - whatever a tool takes or returns
-        return type(value).__qualname__
+    judged = [[policy.name, describe_code(type(policy).check), _describe(policy)] for policy in policies]
+    own = [described, tool.parameters_schema, str(tool.result_type), repr(tool.examples)]
+    return {"tool": digest(own), "policies": digest(judged), "tools": digest(offered)}
 
 
 def describe_code(function: Callable[..., object]) -> list[object]:

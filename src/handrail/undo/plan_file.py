@@ -7,21 +7,27 @@ has changed since.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import unified_diff
 from json import dumps
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from pydantic_core import from_json, to_json
+
 from handrail.errors import ParseError, PlanRefusedError
 from handrail.readable import format_call
-from handrail.serde import codec, digest
+from handrail.serde import codec, digest, dump
 from handrail.serde.json_schema import is_object
 from handrail.serde.json_values import walk_value
 
 MOST_DIFF_LINES: Final = 40
 """How many lines of a difference are shown at most."""
+
+_WORDS: Final = [re.compile(rf"\w+(?:[{joints}]+\w+)*") for joints in ("-._", "-._/:@#")]
+_WHOLE: Final = (r"(?<!\w)(?<!\w[-._])", r"(?![-._]*\w)")  # B-100 is neither in B-1001 nor in B-100-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,5 +167,50 @@ def json_diff(planned: object, actual: object, names: tuple[str, str] = ("planne
 
 def texts_in(value: object) -> Iterator[str]:
     """The texts and numbers in a value of JSON, at any depth, as texts."""
-    leaves = (item for _, item in walk_value(value))
-    return (str(item) for item in leaves if isinstance(item, str | int | float) and not isinstance(item, bool))
+    for _, item in walk_value(value):
+        if isinstance(item, str | int | float) and not isinstance(item, bool):
+            yield str(int(item) if isinstance(item, float) and item.is_integer() else item)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names in a value of JSON, by which a call refers to what an earlier one has returned.
+
+    Attributes:
+        text: all texts, numbers and keys of the value, and a text beside it.
+        leaves: each of these texts, numbers and keys of the value.
+        names: these, and the words with a digit in the text, such as `B-100`.
+    """
+
+    text: str
+    leaves: frozenset[str]
+    names: frozenset[str]
+
+    @staticmethod
+    def read(value: object, beside: str = "") -> Names:
+        """The names in a value, and the words with a digit in a text beside it."""
+        keys = (key for path, _ in walk_value(value) for key in path[-1:] if isinstance(key, str))
+        leaves = frozenset(leaf.strip() for leaf in (*texts_in(value), *keys)) - {""}
+        text = "\0".join((*leaves, beside))
+        words = (word for pattern in _WORDS for word in pattern.findall(text) if re.search(r"\d", word))
+        return Names(text, leaves, leaves.union(words))
+
+    def has(self, name: str) -> bool:
+        """True if a name stands in the text, and not inside a longer one."""
+        return name in self.text and re.search(re.escape(name).join(_WHOLE), self.text) is not None
+
+    def in_common(self, result: Names, own: Names, besides: Iterable[str] = ()) -> set[str]:
+        """The names of a result that a later call with these arguments was made with.
+
+        Those of the arguments that the result is from (`own`) do not count, but for those `besides`.
+        """
+        names = {name for name in self.names if not own.has(name)}
+        return {name for name in (*names, *besides) if self.has(name) and result.has(name)}
+
+
+def plain_value(value: object) -> Any:  # noqa: ANN401 - decoded JSON
+    """A value as decoded JSON; of one that JSON cannot represent the name of its class."""
+    try:
+        return from_json(to_json(dump(value)))
+    except Exception:  # noqa: BLE001 - whatever a tool takes or returns
+        return type(value).__qualname__

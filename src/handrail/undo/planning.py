@@ -20,10 +20,11 @@ A call is undone once. Its undo is not undone: what it has taken back is done an
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 from handrail.adapters.loop import check_one_store
 from handrail.adapters.settlement import SETTLED
@@ -36,31 +37,18 @@ from handrail.prompt.undo import FILES_ALONE
 from handrail.runtime.calls import written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.undo_records import registrations
-from handrail.serde.json_values import walk_value
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.transaction import current
 from handrail.transaction.changes import MOST_CHANGES
 from handrail.transaction.undoing import NOT_KEPT, KeepsUndo, UndoImage
-from handrail.undo.records import CallHistory, SessionHistory, SliceEntry, read_history
-from handrail.undo.steps import (
-    KeptFiles,
-    UndoOutcome,
-    UndoPlan,
-    UndoStep,
-    UndoWork,
-    load_params,
-    returned_value,
-    slice_kind,
-    with_result,
-)
+from handrail.undo.plan_file import Names, plain_value
+from handrail.undo.records import OF_SESSION, CallHistory, SessionHistory, SliceEntry, read_history
+from handrail.undo.steps import KeptFiles, Stay, UndoPlan, UndoStep, UndoWork, load_params, slice_kind, with_result
 
-_Verdict: TypeAlias = tuple[UndoOutcome, str]  # that a call stays, and why
+_RANK: Final[Mapping[str, int]] = {"unknown": 0, "impossible": 1, "conflict": 2, "blocked": 3}
 
-_RANK: Final[Mapping[UndoOutcome, int]] = {"unknown": 0, "impossible": 1, "conflict": 2, "blocked": 3}
-
-_SHORTEST_TEXT: Final = 4
-"""The fewest characters of a text by which a later call is taken to have used what an earlier one returned."""
+_SHORTEST_NAME: Final = 4  # a shorter one occurs by chance
 
 
 def plan(
@@ -73,8 +61,8 @@ def plan(
 
     Args:
         session: the session, open.
-        to: the oldest call that is undone, as `(reply, call id)` or as `handrail sessions show` writes it; by default
-            the first call of the session.
+        to: the oldest call that is undone, as `(reply, call id)` or as a plan writes it; its id alone if that is
+            unique, and `/ID` for one without a reply; by default the first call of the session.
         executors: those that have the tools, and the files, of its calls. `executor.settle_open()` asks the reconcilers
             of effects that are unknown, before a plan is made.
 
@@ -84,12 +72,11 @@ def plan(
         StoreError: the store cannot be read.
     """
     together = (executors,) if isinstance(executors, ToolExecutor) else tuple(executors)
-    start = CallRef.parse(to) if isinstance(to, str) else None if to is None else CallRef(*to)
-    return plan_after(session, 0, together, to=start)
+    return plan_after(session, 0, together, to=to)
 
 
 def plan_after(
-    session: Session, after: int, executors: tuple[ToolExecutor, ...], *, to: CallRef | None = None
+    session: Session, after: int, executors: tuple[ToolExecutor, ...], *, to: tuple[str | None, str] | str | None = None
 ) -> UndoPlan:
     """As `plan`, for the calls that are recorded after an entry of the journal, or for `to` and those after it."""
     environments = _check(session, executors)
@@ -100,12 +87,21 @@ def plan_after(
     row = recorder.session_lock.row._replace(head=recorder.head)
     history = read_history(recorder.store, row, environments[0].find_ledger(), recorder.kinds)
     if to is not None:
-        if (oldest := history.calls.get(to.storable)) is None:
-            raise SessionUseError(f"session {session.session_id!r} has no call {to}; handrail sessions show lists them")
+        oldest = _find_call(history, to)
         # The calls nested in it are recorded before it.
         inside = [call.number for call in history.calls.values() if oldest.ref in call.ref.ancestors]
         after = min(oldest.number, *inside, oldest.number) - 1
     return UndoPlan(session, tuple(_Planning(session, environments, history, after).steps()), after, executors)
+
+
+def _find_call(history: SessionHistory, to: tuple[str | None, str] | str) -> CallHistory:
+    ref = CallRef.parse(to) if isinstance(to, str) else CallRef(*to)
+    own = history.calls.get(CallRef(ref.reply or None, ref.call_id).storable)
+    calls = [call for call in history.calls.values() if call is own or (own is None and call.ref.call_id == to)]
+    if len(calls) != 1:
+        names = f", and it is an id of {', '.join(str(call.ref) for call in calls)}" if calls else ""
+        raise SessionUseError(f"the session has no call {ref}{names}; handrail undo SESSION --dry-run names its calls")
+    return calls[0]
 
 
 def _check(session: Session, executors: tuple[ToolExecutor, ...]) -> tuple[Environment, ...]:
@@ -134,10 +130,10 @@ class _Planning:
         self.calls = [call for call in history.calls.values() if call.number > after and not call.cancelled]
         self.registrations = registrations(session)
         self.slices = history.slices  # the changes of each that are not undone by the plan so far
-        self.participants = list(_participants(environments))
+        self.participants = _participants(environments)
         self.images: dict[tuple[int, str], UndoImage] = {}  # what is at each path, when the newer calls are undone
         self.path_users: dict[tuple[int, str], CallRef] = {}  # of the calls that stay: who has changed a path
-        self.text_users: dict[str, CallRef] = {}  # and who was made with a text
+        self.names: dict[CallRef, Names] = {}  # and what they were made with
 
     def steps(self) -> Iterator[UndoStep]:
         for call in sorted(self.calls, key=lambda one: one.number, reverse=True):
@@ -158,16 +154,18 @@ class _Planning:
         arguments = None if call.event is None else written_arguments(call.event.call)
         step = UndoStep(call.ref, call.tool, arguments, "impossible")
         if (key := self._unknown_key(call, tool)) is not None:
-            why = f"it is unknown whether it has happened; handrail ledger reconcile {key}"
+            returns = call.effect == "unknown" and tool is not None and tool.result_type is not None
+            words = ["handrail", "ledger", "reconcile", key, "--happened", *(["--value", "JSON"] if returns else [])]
+            if len(list(self.environments[0].find_ledger().store.rows(key))) > 1:
+                words += ["--partition", self.session.session_id if key.startswith(OF_SESSION) else ""]
+            why = f"it is unknown whether it has happened; if it has: {shlex.join(words)}"
             return replace(step, outcome="unknown", why=why)
         if child:
             return replace(step, why=f"it ran an agent, whose calls stay; handrail undo {child}")
         if tool is None or environment is None or call.event is None:
             return replace(step, why=f"no executor here has the tool {call.tool}")
         if len(places) > 1 and acts:
-            return replace(
-                step, why=f"several executors here have a tool {call.tool}; plan with the one whose call it is"
-            )
+            return replace(step, why=f"several executors have a tool {call.tool}; plan with the one whose call it is")
         work = self._work(UndoWork(call, call.event, environment, tool), ids, compensates=acts)
         return replace(step, why=work) if isinstance(work, str) else self._compare(step, work)
 
@@ -188,8 +186,8 @@ class _Planning:
         for change in call.changes:
             if slice_kind(self.session, change.entry.type_name) is None:
                 return f"the class of the slice {change.entry.type_name} is not known here"
-        if (params := load_params(tool, work.event)) is None:
-            return "its parameters have secrets, which are not stored, or do not fit its tool any more"
+        if isinstance(params := load_params(tool, work.event), str):
+            return params
         work = replace(work, params=params[0], files=tuple(every))
         # What the program has settled is recorded inside the call, which was registered.
         outer = call.ref.parent if call.ref.call_id == SETTLED else None
@@ -198,11 +196,9 @@ class _Planning:
     def _compare(self, step: UndoStep, work: UndoWork) -> UndoStep:
         verdicts = [*map(self._judge_slice, work.call.changes), *map(self._judge_paths, work.files)]
         verdicts.append(self._judge_use(work))
-        stays = [verdict for verdict in verdicts if verdict is not None]
-        if stays:
+        if stays := [verdict for verdict in verdicts if verdict is not None]:
             outcome, why = min(stays, key=lambda verdict: _RANK[verdict[0]])
-            most = MOST_CHANGES if outcome == "conflict" else 0
-            changes = tuple(islice(work.describe(self.session), most))
+            changes = tuple(islice(work.describe(self.session), MOST_CHANGES if outcome == "conflict" else 0))
             return replace(step, outcome=outcome, why=why, changes=changes)
         for change in work.call.changes:
             self.slices[change.entry.type_name].remove(change)
@@ -211,7 +207,7 @@ class _Planning:
         changes = tuple(islice(work.describe(self.session), MOST_CHANGES))
         return replace(step, outcome="restored" if work.result is None else "compensated", changes=changes, work=work)
 
-    def _judge_slice(self, change: SliceEntry) -> _Verdict | None:
+    def _judge_slice(self, change: SliceEntry) -> Stay | None:
         name = change.entry.type_name
         changes = self.slices[name]
         if changes[-1] is change:
@@ -223,7 +219,7 @@ class _Planning:
             return "conflict", f"the slice {name} has been changed outside of calls since"
         return "blocked", f"call {user}, which stays, has changed the slice {name} since"
 
-    def _judge_paths(self, files: KeptFiles) -> _Verdict | None:
+    def _judge_paths(self, files: KeptFiles) -> Stay | None:
         own = id(files.participant)
         if unseen := [change.path for change in files.changes if (own, change.path) not in self.images]:
             self.images |= {(own, path): image for path, image in files.participant.present_images(unseen).items()}
@@ -235,18 +231,22 @@ class _Planning:
             return "blocked", f"call {self.path_users[own, others[0]]}, which stays, has changed {others[0]} since"
         return None
 
-    def _judge_use(self, work: UndoWork) -> _Verdict | None:
-        if not self.text_users:
+    def _judge_use(self, work: UndoWork) -> Stay | None:
+        if not self.names:
             return None
-        own = set(_texts(written_arguments(work.event.call)))
-        texts = {text for text in _texts(returned_value(work.event)) if len(text) >= _SHORTEST_TEXT} - own
-        for text in (*(change.path for files in work.files for change in files.changes), *sorted(texts)):
-            if (user := self.text_users.get(text)) is not None:
-                return "blocked", f"call {user}, which stays, was made with {text!r}"
+        paths = [change.path for files in work.files for change in files.changes]
+        event = work.event
+        value = plain_value(event.result.value) if event.value_read is None else event.value_read
+        result = Names.read([value, paths], event.result.message)
+        own = Names.read(written_arguments(work.event.call))
+        for user, names in self.names.items():
+            for name in sorted(names.in_common(result, own, besides=paths)):
+                if len(name) >= _SHORTEST_NAME:
+                    return "blocked", f"call {user}, which stays, was made with {name!r}"
         return None
 
     def _let_stay(self, call: CallHistory, step: UndoStep) -> None:
-        self.text_users |= dict.fromkeys(_texts(step.arguments), call.ref)
+        self.names[call.ref] = Names.read(step.arguments)
         for undo_id in () if call.event is None else call.event.undo or ():
             if (files := self._find_kept(undo_id)) is not None:
                 self.path_users |= {(id(files.participant), change.path): call.ref for change in files.changes}
@@ -298,16 +298,9 @@ def _leaves(call: CallHistory) -> bool:
     return not call.cancelled and bool(call.changes or ids or call.effect in {"this", "unknown"})
 
 
-def _participants(environments: Iterable[Environment]) -> Iterator[KeepsUndo]:
-    ids: set[int] = set()
-    for environment in environments:
-        resources = environment.resources
-        values = [resources.get(Filesystem, None), *resources.lifetime.values.values()]
-        for value in values:
-            if isinstance(value, KeepsUndo) and id(value) not in ids:
-                ids.add(id(value))
-                yield value
-
-
-def _texts(value: object) -> Iterator[str]:
-    return (item for _, item in walk_value(value) if isinstance(item, str))
+def _participants(environments: Iterable[Environment]) -> list[KeepsUndo]:
+    values: dict[int, object] = {}
+    for resources in (environment.resources for environment in environments):
+        own = resources.get(Filesystem, None)  # first: it may make others
+        values |= {id(value): value for value in (own, *resources.lifetime.values.values())}
+    return [value for value in values.values() if isinstance(value, KeepsUndo)]

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from handrail.prompt import ToolResult
 from handrail.runtime.calls import ToolInvoked
@@ -53,7 +53,8 @@ def find_undone(ref: CallRef, tool: str) -> CallRef | None:
 
 
 _NO_KINDS: Mapping[str, type[Any]] = MappingProxyType({})
-_OF_SESSION = ("call:", "session:")  # how the keys begin that belong to one session
+OF_SESSION: Final = ("call:", "session:")
+"""How the keys begin that belong to one session."""
 
 EffectOwner = Literal["none", "this", "other", "unknown"]
 """Whose effect the record of a call is about: it has none; it is its own; another call's; or its outcome is unknown."""
@@ -208,7 +209,7 @@ def _find_owner(
         return
     rows = (ledger.row(key, partition=partition) for partition in (session_id, ""))
     row = call.row = next((row for row in rows if row is not None), None)
-    is_of_session = key.startswith(_OF_SESSION) and not is_fork if row is None else row.owner.session_id == session_id
+    is_of_session = key.startswith(OF_SESSION) and not is_fork if row is None else row.owner.session_id == session_id
     if event.success:
         call.effect = "this" if is_of_session and key not in owners else "other"
         owners.setdefault(key, call.ref)

@@ -29,7 +29,7 @@ from typing import Protocol, TypeAlias
 from handrail import __version__
 from handrail.adapters.run_task import AgentFunction, RunTask, digest_module, name_function
 from handrail.errors import DryRunEndedError, PlanRefusedError
-from handrail.filesystem.copies import digest_folder
+from handrail.filesystem.copies import digest_folder, walk_folder
 from handrail.runtime.environment import RUN_GUARD
 from handrail.runtime.execution import ASYNC
 from handrail.session import Session
@@ -141,8 +141,17 @@ def _check_versions(plan: DryRunPlan, function: AgentFunction, store: Store, bes
     present = run_versions(function, store, plan.session)
     present |= {name: digest_folder(Path(name.removeprefix(FOLDER_VERSION)), besides=besides) for name in folders}
     if changes := tuple(changed_names(plan.versions, present)):
-        text = f"the plan is not executed, because this has changed since it was made: {', '.join(changes)}"
-        raise PlanRefusedError(f"{text}. Make it anew", changes=changes)
+        named = ", ".join(f"{name}{_newest(name, besides)}" for name in changes)
+        text = f"the plan is not executed, because this has changed since it was made: {named}. Make it anew"
+        raise PlanRefusedError(text, changes=changes)
+
+
+def _newest(name: str, besides: Collection[Path]) -> str:
+    folder = Path(name.removeprefix(FOLDER_VERSION))
+    if not (name.startswith(FOLDER_VERSION) and folder.is_dir()):
+        return ""
+    times = [(status.st_ctime_ns, path) for path, status in walk_folder(folder) if path not in besides]
+    return f" (newest entry: {max(times)[1].relative_to(folder)})" if times else ""
 
 
 def as_function(agent: AgentFunction | HasTask) -> AgentFunction:

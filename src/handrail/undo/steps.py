@@ -9,8 +9,8 @@ change of state like any other. What it compensates is an external effect: the f
 and what the call changed besides is restored by its `apply`, in the unit that records that the effect has happened,
 also if a reconciler or a person finds that out.
 
-A failure that is known to have changed nothing is never final: the same undo may be tried again. So what the function
-returns as a failed result, or raises as `ToolValidationError`, becomes `EffectNotApplied`.
+A failure that is known to have changed nothing is never final, and neither is a denial: the same undo may be tried
+again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from pydantic_core import from_json, to_json
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EffectNotApplied, ParseError, SnapshotError, ToolValidationError
+from handrail.errors import ParseError, SnapshotError, ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.prompt.signature import Effect, takes_context
+from handrail.prompt.signature import AnyCallable, Effect, takes_context
 from handrail.prompt.undo import captured_codec
 from handrail.redaction import MASK
 from handrail.runtime.calls import ToolInvoked
@@ -48,6 +48,9 @@ _LONGEST_NAME = 64
 
 UndoOutcome: TypeAlias = Literal["restored", "compensated", "impossible", "unknown", "blocked", "conflict"]
 """The outcome of a call in a plan; `handrail.undo.planning` defines them."""
+
+Stay: TypeAlias = tuple[UndoOutcome, str]
+"""That a call stays, and why."""
 
 
 class KeptFiles(NamedTuple):
@@ -172,27 +175,28 @@ class UndoPlan:
 # ------------------------------------------------------------------------------------------------- from the record
 
 
-def load_params(tool: Tool[Any, Any], event: ToolInvoked) -> tuple[object] | None:
-    """The parameters of a recorded call, as the only item; `None` if they have secrets, or do not fit the tool."""
+def load_params(tool: Tool[Any, Any], event: ToolInvoked) -> tuple[object] | str:
+    """The parameters of a recorded call, as the only item; text if they cannot be loaded."""
     params, kind = event.params, cast("Any", tool.params_type)
     if kind is None:
         return (None,)
     record = to_json(dump(params))
     if tool.masking.hides and MASK.encode() in record:
-        return None
+        return "its parameters have secrets, which are not stored"
     if isinstance(kind, type) and kind is not dict and isinstance(params, kind):
         return (params,)
     try:
-        return started_params(record, event.call, tool.parse(event.call.arguments), tool)
-    except ParseError:
-        return None
+        params_read = started_params(record, event.call, tool.parse(event.call.arguments), tool)
+    except ParseError as error:
+        return f"its parameters do not fit its tool any more: {error}"
+    return params_read or "its parameters do not fit its tool any more"
 
 
 def with_result(work: UndoWork, registered: UndoRegistration | None) -> UndoWork | str:
     """The work with what `undo` of the tool is called with; text if that cannot be loaded."""
     tool, event, row = work.tool, work.event, work.call.row
-    if tool.capture is not None and registered is None:
-        return "it was made when its tool had no capture"
+    if tool.capture is not None and (registered is None or not registered.before):
+        return "what its capture would have returned before it is not known"
     try:
         if event.success:
             value = event.result.value if event.value_read is None else tool.load_value(to_json(event.value_read))
@@ -203,17 +207,10 @@ def with_result(work: UndoWork, registered: UndoRegistration | None) -> UndoWork
         fault = tool.result_fault(result)
     except (ParseError, ValueError, ToolValidationError) as error:
         return f"its record does not fit its tool any more: {error}"
-    return (
-        replace(work, result=result, before=before) if fault is None else f"its record does not fit its tool: {fault}"
-    )
-
-
-def returned_value(event: ToolInvoked) -> Any:  # noqa: ANN401 - decoded JSON
-    """The value that a call has returned, as JSON."""
-    try:
-        return event.value_read if event.value_read is not None else from_json(to_json(event.result.value))
-    except ValueError:  # it has no JSON
-        return None
+    if fault is not None:
+        return f"its record does not fit its tool: {fault}"
+    obstacle: Any = tool.undo and tool.undo.obstacle and tool.undo.obstacle(work.params, result)
+    return obstacle or replace(work, result=result, before=before)
 
 
 # ----------------------------------------------------------------------------------------------------------- slices
@@ -255,11 +252,10 @@ def undo_call(work: UndoWork) -> tuple[ToolCall, Environment]:
     call, environment, name = work.call, work.environment, f"{UNDO_TOOL}{work.call.tool}"[:_LONGEST_NAME]
     prompt = environment.rendered_prompt
     policies = prompt.policies.get(work.tool.name, prompt.prompt_policies)
-    with_tool = replace(
-        prompt, tools=(*prompt.tools, _undo_tool(work, name)), policies={**prompt.policies, name: policies}
-    )
+    tools = (*prompt.tools, _undo_tool(work, name))
+    with_tool = replace(prompt, tools=tools, policies={**prompt.policies, name: policies})
     # It is not a call of the run, which may have ended at its deadline; the model does not read its message.
-    environment = replace(environment.with_rendered(with_tool), deadline=None, feedback=None)
+    environment = replace(environment.with_rendered(with_tool), deadline=None, feedback=None, final_failures=False)
     return ToolCall(f"{UNDO}{call.ref.call_id}", name, work.event.call.arguments), environment
 
 
@@ -277,9 +273,8 @@ def _undo_tool(work: UndoWork, name: str) -> Tool[Any, Any]:
 
     handler: Callable[..., Any] = restore
     if undo is not None and work.result is not None:
-        restores = bool(work.call.changes or work.files)
         # Two calls that equal each other are undone one after the other: neither is a repeat.
-        effect = replace(undo.effect, repeat_unknown="allow", apply=apply if restores else None)
+        effect = replace(undo.effect, repeat_unknown="allow", apply=apply if work.call.changes or work.files else None)
         handler = partial(_compensate, work, undo.run)
     build = cast("Callable[..., Tool[Any, Any]]", Tool)  # checkers do not see the last fields
     return build(
@@ -294,31 +289,20 @@ def _undo_tool(work: UndoWork, name: str) -> Tool[Any, Any]:
 
 
 def _compensate(
-    work: UndoWork,
-    run: Callable[..., object],
-    params: Any,  # noqa: ANN401, ARG001 - those of the record count
-    /,
-    *,
-    context: ToolContext,
+    work: UndoWork, run: AnyCallable, _params: object, /, *, context: ToolContext
 ) -> ToolResult[None] | Awaitable[ToolResult[None]]:
     keywords = {"context": context} if takes_context(run) else {}
-    try:
-        answer = run(work.params, work.result, work.before, **keywords)
-    except ToolValidationError as error:
-        raise EffectNotApplied(str(error)) from error
+    answer = run(work.params, work.result, work.before, **keywords)
     return _later(cast("Awaitable[object]", answer)) if inspect.isawaitable(answer) else _result(answer)
 
 
 async def _later(answer: Awaitable[object]) -> ToolResult[None]:
-    try:
-        return _result(await answer)
-    except ToolValidationError as error:
-        raise EffectNotApplied(str(error)) from error
+    return _result(await answer)
 
 
 def _result(answer: Any) -> ToolResult[None]:  # noqa: ANN401 - what a function of the program returns
     if not isinstance(answer, ToolResult):  # it has happened, whatever the other side has said
         return ToolResult.ok(None, message="its effect was compensated")
     if not answer.success:
-        raise EffectNotApplied(answer.message)
+        return ToolResult.error(answer.message)
     return ToolResult.ok(None, message=answer.message or "its effect was compensated")

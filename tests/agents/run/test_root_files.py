@@ -11,7 +11,7 @@ import pytest
 
 from handrail import store as stores
 from handrail import tool
-from handrail.agents import ApprovalRules, LoadedAgent, Rule, files_toolset
+from handrail.agents import ApprovalRules, LoadedAgent, Rule, RunOptions, files_toolset
 from handrail.contrib.tools import VfsToolsSection
 from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
@@ -50,6 +50,11 @@ async def note_async(text: str, context: ToolContext) -> str:
 
 
 WAYS = [note_by_parameter, note_by_context, note_async]
+
+
+async def test_root_is_a_path_or_a_text(tmp_path: Path, root: Path) -> None:
+    """As the command has it."""
+    assert RunOptions(root=str(root)).root == root
 
 
 @pytest.fixture

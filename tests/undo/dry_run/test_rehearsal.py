@@ -26,6 +26,7 @@ from handrail.store import Store
 from handrail.undo import DryRunPlan, apply_plan, dry_run
 from tests.kit import ASKS, Kept, Note, call, executor, tool
 from tests.undo.dry_run.desks import desk_in, pay
+from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
 
@@ -343,3 +344,116 @@ def test_kill_while_a_plan_is_applied_leaves_what_is_done(tmp_path: Path) -> Non
     (tmp_path / "armed").unlink()
     assert run_apart(tmp_path, url) == 0
     assert (tmp_path / "done").read_text(encoding="utf-8") == "one;"
+
+
+async def test_refusal_of_a_changed_folder_names_the_newest_entry(tmp_path: Path) -> None:
+    """Not the file of the plan, which may change."""
+    desk = desk_in(tmp_path / "desk")
+    plan_file = desk.root / "plan.json"
+    plan = await desk.rehearse(besides=[plan_file])
+    (desk.root / "deep" / "log").write_text("x", encoding="utf-8")
+    plan_file.write_text("x", encoding="utf-8")
+    with pytest.raises(PlanRefusedError, match="deep/log"):
+        await desk.execute(plan, besides=[plan_file])
+
+
+# ------------------------------------------------------------------------------------------------------------ previews
+
+
+def previewing(preview: Any, result: ToolResult[Any]) -> Tool[Any, Any]:
+    """Books something, with a number that the preview may not have."""
+
+    def book(params: Note, *, context: ToolContext) -> ToolResult[Any]:
+        return result
+
+    options: dict[str, Any] = {"given_types": (Note, type(result.value))}
+    return Tool(name="book", description="Books.", handler=book, effect="external", preview=preview, **options)
+
+
+async def _execute(preview: ToolResult[Any], result: ToolResult[Any], used: str) -> tuple[object, list[str]]:
+    """What comes of a plan whose second call has a name in its arguments, and what was settled."""
+    settled: list[str] = []
+
+    def preview_booking(params: Note) -> ToolResult[Any]:
+        return preview
+
+    def preview_settling(params: Note) -> ToolResult[Note]:
+        return ToolResult.ok(Note("settled"))
+
+    def settle(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        settled.append(params.text)
+        return ToolResult.ok(Note("settled"))
+
+    second = tool("settle", settle, effect="external", preview=preview_settling)
+    book = previewing(preview_booking, result)
+    desk = calling(book, second, calls=[("book", "room 3"), ("settle", used)])
+    with stores.open("memory:") as store:
+        plan = await dry_run(desk, store=store)
+        assert (plan.ends, len(plan.calls)) == ("", 2)
+        try:
+            return await apply_plan(plan, desk, store=store), settled
+        except PlanDeviatedError as error:
+            return error, settled
+
+
+@pytest.mark.parametrize(
+    "preview, result, used",
+    [
+        ("room 3 is booked as B-1001", "room 3 is booked as B-1002", "B-1001"),
+        ("B-100", "B-1001", "B-100"),
+        ("B-100", "B-100-2", "pay B-100, please"),
+        ("https://desk/B-100", "https://desk/B-101", "B-100"),
+        (17, 18, "17"),
+        (17, 18, "number 17"),
+        (17.0, 18.0, "17"),
+        ("ABCDEF", "GHIJKL", "pay ABCDEF now"),
+        (["x", {"key7": 1}], ["x", {"key8": 1}], "key7"),
+    ],
+)
+async def test_call_that_uses_a_name_of_another_result_is_not_made(preview: Any, result: Any, used: str) -> None:
+    """The name that it has from the preview is not in the result, or only inside of a longer one."""
+    answer, settled = await _execute(ToolResult.ok(preview), ToolResult.ok(result), used)
+    assert isinstance(answer, PlanDeviatedError)
+    assert settled == []
+
+
+@pytest.mark.parametrize(
+    "preview, result, used",
+    [
+        ("room 3 is booked as B-1001.", "booked: B-1001", "B-1001"),
+        ("room 3 is booked", "booked", "3"),
+        ("room 3 is booked as B-1001", "room 3 is booked as B-1002", "C-7"),
+        ("12.50 Euro", "13.50 Euro", "12"),
+    ],
+)
+async def test_call_that_uses_nothing_of_what_differs_is_made(preview: Any, result: Any, used: str) -> None:
+    """What is in the arguments of the first call as well is not from its result."""
+    answer, settled = await _execute(ToolResult.ok(preview), ToolResult.ok(result), used)
+    assert isinstance(answer, list)
+    assert settled == [used]
+
+
+async def test_text_of_a_result_counts_as_its_value() -> None:
+    """The model reads both."""
+    answer, settled = await _execute(ToolResult.ok(None, message="B-7"), ToolResult.ok(None, message="B-8"), "B-7")
+    assert (type(answer), settled) == (PlanDeviatedError, [])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_plan_ends_where_a_preview_fails(is_async: bool, wording: Wording) -> None:
+    """Such a plan is not executed; what refuses the call is a result."""
+
+    def fail(params: Note) -> ToolResult[Note]:
+        raise (ToolValidationError if params.text == "refused" else ValueError)("the price list cannot be read")
+
+    async def fail_async(params: Note) -> ToolResult[Note]:
+        return fail(params)
+
+    book = previewing(fail_async if is_async else fail, ToolResult.ok(Note("booked")))
+    with stores.open("memory:") as store:
+        plan = await dry_run(calling(book, calls=[("book", "room")]), store=store)
+        assert plan.ends == wording
+        with pytest.raises(PlanRefusedError):
+            await apply_plan(plan, calling(book, calls=[("book", "room")]), store=store)
+        plan = await dry_run(calling(book, calls=[("book", "refused")]), store=store)
+        assert (plan.ends, [call.success for call in plan.calls]) == ("", [False])

@@ -329,9 +329,16 @@ def _check_undo(connection: McpConnection, undone: UndoneBy, settings: ToolSetti
 def _undo(connection: McpConnection, name: str, undone: UndoneBy, settings: ToolSettings) -> Undo:
     forward_key, ask = settings.forward_key.get(undone.tool), settings.reconcile.get(undone.tool)
 
-    async def run(params: Any, result: ToolResult[Any], before: object, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ANN401, ARG001 - as of an undo
-        key, sources = context.idempotency_key, {"$arguments": params, "$result": _content(result)}
-        arguments = {one: _at(sources, path, name) for one, path in undone.arguments.items()}
+    def read(params: Any, result: ToolResult[Any]) -> dict[str, list[object]]:  # noqa: ANN401 - as of an undo
+        sources = {"$arguments": params, "$result": _content(result)}
+        return {one: _at(sources, path) for one, path in undone.arguments.items()}
+
+    def obstacle(params: Any, result: ToolResult[Any]) -> str | None:  # noqa: ANN401 - as of an undo
+        missing = [undone.arguments[one] for one, values in read(params, result).items() if not values]
+        return f"the call of {name} has no {missing[0]}" if missing else None
+
+    async def run(params: Any, result: ToolResult[Any], before: object, *, context: ToolContext) -> ToolResult[Any]:  # noqa: ANN401, ARG001 - as above
+        key, arguments = context.idempotency_key, {one: value for one, (value,) in read(params, result).items()}
         if forward_key is not None:
             arguments[forward_key] = key
         answer = await connection.call(undone.tool, arguments, key=key)
@@ -344,8 +351,9 @@ def _undo(connection: McpConnection, name: str, undone: UndoneBy, settings: Tool
         return None if asked.proves_absence else ToolResult[None].error(f"{asked.tool} has nothing about it, as yet")
 
     if ask is None or {*ask.arguments.values()} != {"$key"}:
-        return Undo(run)
-    return Undo(run, External(on_orphan="reconcile", reconcile=reconcile, reconcile_proves_absence=ask.proves_absence))
+        return Undo(run, obstacle=obstacle)
+    asks = External(on_orphan="reconcile", reconcile=reconcile, reconcile_proves_absence=ask.proves_absence)
+    return Undo(run, asks, obstacle)
 
 
 def _content(result: ToolResult[Any]) -> object:
@@ -354,13 +362,11 @@ def _content(result: ToolResult[Any]) -> object:
     return None
 
 
-def _at(sources: Mapping[str, object], path: str, name: str) -> object:
-    value: object = sources
+def _at(sources: Mapping[str, object], path: str) -> list[object]:
+    values: list[object] = [sources]
     for key in path.split("."):
-        if not is_object(value) or key not in value:
-            raise EffectNotApplied(f"the call of {name} has no {path}, so it cannot be undone")
-        value = value[key]
-    return value
+        values = [value[key] for value in values if is_object(value) and key in value]
+    return values
 
 
 async def _ask(connection: McpConnection, ask: AskTool, params: object, key: str) -> object:

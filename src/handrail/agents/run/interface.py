@@ -241,7 +241,7 @@ class RunOptions:
     asker: Asker | None = None
     rules: ApprovalRules | None = None
     listener: Listener | None = None
-    root: Path | None = None
+    root: Path | str | None = None
     deps: Any = None
     resources: ResourceRegistry | Mapping[type[Any], object] = field(default_factory=dict[type[Any], object])
     max_depth: int = 5
@@ -259,6 +259,7 @@ class RunOptions:
     check_names: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "root", None if self.root is None else Path(self.root))
         if self.on_abort not in (None, "undo"):
             raise ValueError(f"on_abort is {self.on_abort!r}; it is 'undo', or None")
         if self.on_abort is not None and (self.session is None or self.session.store is None):

@@ -141,7 +141,7 @@ class RunGroup:
     @property
     def root(self) -> Path:
         """The folder that the run works on."""
-        return Path.cwd() if self.options.root is None else self.options.root
+        return Path(self.options.root or Path.cwd())
 
     async def close(self) -> None:
         """Releases the folders, on a thread: closing a filesystem removes files from its journal."""
