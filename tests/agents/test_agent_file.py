@@ -218,7 +218,6 @@ VALID = st.fixed_dictionaries(
     optional={
         "description": TEXTS, "model": TEXTS, "tools": st.lists(TEXTS, max_size=3, unique_by=str.strip),
         "toolsets": st.lists(TEXTS, max_size=3, unique_by=str.strip),
-        "disclose": st.dictionaries(WORDS, TEXTS, max_size=0),
         "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
         "show_git": st.booleans(), "input_model_ref": TEXTS,
     },
@@ -233,8 +232,6 @@ BROKEN = st.fixed_dictionaries(
         "model": ANYTHING,
         "tools": NAMES | ANYTHING,
         "toolsets": NAMES | ANYTHING,
-        # Only the parser knows whether the toolsets of a mapping of texts are in the file.
-        "disclose": SCALARS | st.dictionaries(WORDS, st.integers(), max_size=2),
         "exclude": st.lists(WORDS, max_size=3) | SCALARS | st.dictionaries(WORDS, SCALARS, max_size=2),
         "show_git": ANYTHING,
         "input_model_ref": ANYTHING,

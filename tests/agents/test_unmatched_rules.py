@@ -17,7 +17,7 @@ from handrail.agents.unmatched_rules import (
     ProjectNames,
     ToolSummary,
     Unmatched,
-    list_entry,
+    check_rules_match,
     list_tools,
     unmatched,
 )
@@ -52,12 +52,12 @@ KNOWN = ProjectNames(tools=TOOLS, agents=AGENTS)
 
 def found(rule: str, known: ProjectNames = KNOWN) -> list[Unmatched]:
     """What is found of one deny rule."""
-    return list(unmatched(ruled(f"deny:\n  - {rule}\n"), known))
+    return unmatched(ruled(f"deny:\n  - {rule}\n"), known)
 
 
 @pytest.mark.parametrize("rule", [
     "write_file", "'*'", "'*_file'", "{tool: write_file, arguments: {path: x, content: y}}",
-    "{tool: '*', arguments: {path: '**/.env'}}", "{tool: 'm*_file', arguments: {new_path: x}}",
+    "{tool: '*', arguments: {path: '**/.env'}}", "{tool: 'm*_file', arguments: {new_pth: x}}",
     "{tool: write_file, arguments: {'*': x}}", "{tool: write_file, arguments: {content.anything: x}}",
     "{tool: any_file, arguments: {anything: x}}", "{tool: save, arguments: {number: x}}",
     "{tool: unknown_arguments, arguments: {anything: x}}", "{tool: '*', arguments: {anything: x}}", "'wirte_*'",
@@ -73,8 +73,6 @@ def test_a_rule_that_can_fit_is_not_remarked_on(rule: str) -> None:
     pytest.param("wirte_file", id="tool"), pytest.param("zzz", id="tool unlike any"),
     pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument"),
     pytest.param("{tool: write_file, arguments: {pth.name: x}}", id="the way to an argument"),
-    pytest.param("{tool: 'm*_file', arguments: {new_pth: x}}", id="argument of a glob over one tool"),
-    pytest.param("{tool: '[mw]*_file', arguments: {contnet: x}}", id="argument of a glob over several"),
     pytest.param("{tool: '*', agent: dsk}", id="agent"),
     pytest.param("{tool: '*', agent: 'dsk/*'}", id="agent that calls"),
     pytest.param("{tool: '*', agent: 'desk/clrk/**'}", id="agent that is called"),
@@ -82,7 +80,7 @@ def test_a_rule_that_can_fit_is_not_remarked_on(rule: str) -> None:
 def test_an_exact_name_of_nothing_is_an_error(rule: str, wording: Wording) -> None:
     """With the nearest name, and with file, line and column of the rule."""
     (one,) = found(rule)
-    error = one.error()
+    error = one.error
     assert one.certain
     assert str(error) == wording
     assert (error.file, error.line, error.column) == ("approval.yaml", 2, 5)
@@ -92,19 +90,17 @@ def test_what_only_a_run_can_tell_is_a_warning(wording: Wording) -> None:
     """It says why it is no error."""
     (one,) = found("refund", ProjectNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS))
     assert not one.certain
-    assert str(one) == wording
+    assert str(one.error) == wording
 
 
 def test_all_faults_of_a_rule_are_told_in_the_order_of_the_file(wording: Wording) -> None:
-    """Those of a rule in the order of its keys; rules of a program stand in no file."""
+    """Rules of a program stand in no file."""
     text = "deny: [{tool: write_file, agent: dsk, arguments: {a: x, b: y}}]\nallow: [zzz]\n"
-    places = [
-        (each.rule.place.line, each.verdict) if each.rule.place else None
-        for each in unmatched(parse_rules(text, file="approval.yaml"), KNOWN)
-    ]
-    assert places == [(1, "deny"), (1, "deny"), (1, "deny"), (2, "allow")]
+    with pytest.raises(ApprovalRulesError) as caught:
+        check_rules_match(unmatched(parse_rules(text, file="approval.yaml"), KNOWN))
+    assert [getattr(problem, "line", None) for problem in caught.value.problems] == [1, 1, 1, 2]
     (one,) = unmatched(ApprovalRules(ask=(Rule("zzz"),)), KNOWN)
-    assert str(one) == wording
+    assert str(one.error) == wording
 
 
 def ping(text: str) -> str:
@@ -140,7 +136,7 @@ def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
 @pytest.mark.parametrize("entry", built_ins(), ids=lambda entry: entry.name)
 def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Entry) -> None:
     """So a rule about one is checked in a project whose agents do not have it."""
-    tools = list_entry(entry)
+    tools = list_tools(entry.value)
     assert tools
     for each in tools:
         assert each.schema is not None

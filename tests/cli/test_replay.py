@@ -90,7 +90,7 @@ def test_calls_after_the_end_are_skipped(desk: Path, handrail: Command) -> None:
 
 def test_recording_is_replayed_without_its_store(desk: Path, handrail: Command) -> None:
     """Against an agent, or what makes an executor."""
-    text = handrail("sessions", "export", "monday", *STORE, "--root", ".")
+    text = handrail("sessions", "export", "monday", *STORE)
     assert (text.code, text.err) == (0, "")
     (desk / "monday.json").write_text(text.out, encoding="utf-8")
     (desk / "new.txt").unlink()

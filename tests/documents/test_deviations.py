@@ -42,6 +42,7 @@ from handrail.errors import (
     LedgerError,
     PromptEvaluationError,
     PromptValidationError,
+    SchemaError,
     UnboundResourceError,
 )
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
@@ -312,26 +313,16 @@ def test_a_running_effect_is_not_forgotten() -> None:
     assert [*removed, ledger.clear(), ledger.clear(force=True)] == [0, 0, 1]
 
 
-def test_made_up_defaults_are_not_in_the_key() -> None:
-    """A default that a factory makes for each call is in the key only if the model has sent it."""
-    numbers = iter(range(9))
+def test_defaults_that_are_made_for_each_call_are_refused() -> None:
+    """A default that a factory makes is no part of parameters: two equal requests would have two keys."""
 
     @dataclass(frozen=True)
     class Order:
         item: str
-        number: int = field(default_factory=lambda: next(numbers))
+        number: str = field(default_factory=str)
 
-    runs: list[Order] = []
-
-    def order(params: Order, *, context: ToolContext) -> ToolResult[str]:
-        runs.append(params)
-        return ToolResult.ok("ordered")
-
-    made = Tool[Order, str](name="order", description="Orders.", handler=order, idempotency=IdempotencyConfig())
-    session, ledger = Session(), EffectLedger()
-    for arguments in ({"item": "lamp"}, {"item": "lamp"}, {"item": "lamp", "number": 7}):
-        run_tool(made, arguments, session=session, effect_ledger=ledger)
-    assert [params.number for params in runs] == [0, 7]
+    with pytest.raises(SchemaError):
+        Tool[Order, str](name="order", description="Orders.", idempotency=IdempotencyConfig())
 
 
 def test_the_ledger_of_a_store_survives(tmp_path: Path) -> None:
@@ -462,9 +453,9 @@ async def test_bare_factories_are_called_once_for_each_run(tmp_path: Path) -> No
     assert len(steps) == 2
 
 
-def test_agent_files_have_four_more_keys() -> None:
-    """Agent files have four more keys: `disclose`, `exclude`, `show_git` and `input_model_ref`."""
-    more = ("disclose", "exclude", "show_git", "input_model_ref")
+def test_agent_files_have_three_more_keys() -> None:
+    """Agent files have three more keys: `exclude`, `show_git` and `input_model_ref`."""
+    more = ("exclude", "show_git", "input_model_ref")
     assert ("name", "description", "model", "tools", "toolsets", *more) == AGENT_FILE_KEYS
 
 

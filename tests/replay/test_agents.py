@@ -65,15 +65,17 @@ async def test_agents_replay_with_those_that_they_call(shop: Shop) -> None:
     assert (shop.root / "a.txt").read_text(encoding="utf-8") == "new"
 
 
-async def test_recording_has_the_files_of_the_beginning(shop: Shop, tmp_path: Path) -> None:
-    """So it is replayed where there is neither the store nor the folder."""
+async def test_recording_works_on_a_copy_of_the_folder(shop: Shop, tmp_path: Path) -> None:
+    """As it is: its files are those of the beginning again."""
+    text = (shop.root / "a.txt").read_text(encoding="utf-8")
     await record(shop, "Do it.")
     with stores.open(shop.url, durability="normal") as store:
-        Recording.of(store, "s", shop.root).save(tmp_path / "s.json")
-    (shop.root / "a.txt").write_text("changed by somebody", encoding="utf-8")
+        Recording.of(store, "s").save(tmp_path / "s.json")
+    (shop.root / "a.txt").write_text(text, encoding="utf-8")
     recording = Recording.load(tmp_path / "s.json")
     outcome = await replay(recording, shop.task({"desk": [], "helper": []}))
     assert (outcome.equal, outcome.compared) == (True, 5), outcome.differences
+    assert (shop.root / "a.txt").read_text(encoding="utf-8") == text
 
 
 CHANGES: dict[str, tuple[Callable[[Shop], object], str, str]] = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from handrail.errors import ParseError
 from handrail.serde import parse
-from handrail.serde.formatting import did_you_mean
 from tests.kit import refusal
 from tests.serde.kit import SLIPS, Drawing, Json, Plan, Wide, told
 from tests.wording import Wording
@@ -63,39 +60,3 @@ def test_nothing_of_what_was_sent_is_repeated() -> None:
 def test_every_slip_is_told_with_its_path_and_what_would_be_right(name: str, wording: Wording) -> None:
     """No value that was sent is among the words, and no address of documentation."""
     assert [line for value in SLIPS[name] for line in told(Wide, {name: value})] == wording
-
-
-FILES = ("desk.agent", "desk.py", "refunds/night.agent", "refunds/day.agent", "other/x.txt")
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a few files, which is the current one."""
-    for name in FILES:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    "typed, meant",
-    [
-        *((typed, "desk.agent") for typed in ("desk", "dsk.agent", "desk.agnet", "Desk.agent", "desk.txt")),
-        ("refunds/../dsk.agent", "refunds/../desk.agent"),
-        *((typed, "refunds/night.agent") for typed in ("refunds/nigt.agent", "refunds/night")),
-        *((typed, None) for typed in ("letters.agent", "refund/night.agent", "refunds/zebra.agent", "", "a\0b")),
-    ],
-)
-def test_the_nearest_path_is_proposed(typed: str, meant: str | None) -> None:
-    """Among the files of that kind in the folder; one that is like no other has none."""
-    near = did_you_mean(Path(typed), suffix=".agent")
-    assert near == ("" if meant is None else f" Did you mean {meant}?")
-
-
-@pytest.mark.usefixtures("place")
-def test_a_proposal_is_a_sentence(wording: Wording) -> None:
-    """Which may be nothing."""
-    assert did_you_mean(Path("desk"), suffix=".agent") == wording
-    assert did_you_mean(Path("zebra"), suffix=".agent") == ""

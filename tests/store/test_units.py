@@ -217,16 +217,6 @@ def test_group_that_cannot_be_begun_is_written_by_none(tmp_path: Path, clock: Fa
         assert group(database, *(commit_of(*one) for one in pairs)) == [None] * 3
 
 
-def test_without_pipelines_units_are_statements_of_their_own(clock: FakeClock) -> None:
-    """For a pooler that does not support them."""
-    with fresh_url() as url, store.open(url, clock=clock, pipelines=False) as database, kit.points() as reached:
-        pairs = sessions(database, clock, 2)
-        for lock, row in pairs:
-            assert database.submit(UnitOfWork(commit_of(lock, row))).result() is None
-        assert "unit-group-written" not in reached
-        assert [len(list(database.entries(lock.session_id))) for lock, _ in pairs] == [2, 2]
-
-
 def test_commits_of_a_group_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
     """Rows, entries, checkpoints and journals of all sessions; known again when the answer was lost, with a claim."""
     pairs = sessions(database, clock, 5)

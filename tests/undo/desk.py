@@ -216,3 +216,20 @@ class Desk:
     def contents(self) -> dict[str, str]:
         """The files, by their paths."""
         return {entry.path: self.files.read_text(entry.path) for entry in self.files.list() if entry.kind == "file"}
+
+
+def desk_in_doubt(store: Store, book: Book, **call: str) -> Desk:
+    """A desk whose payment has no answer; the bank says what it was only when it is asked once more."""
+    asked: list[str] = []
+
+    def find(params: Order, key: str) -> Any:
+        asked.append(key)
+        if len(asked) == 1:
+            raise ConnectionError("the line is dead")
+        return book.find_payment(params, key)
+
+    desk = Desk(store, book.pays(effect=External(reconcile=find)), book=book)
+    book.fails_after = TimeoutError("the line is dead")
+    desk.ask("pay", order="A-1", **call)
+    book.fails_after = None
+    return desk

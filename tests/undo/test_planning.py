@@ -16,13 +16,13 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ShellToolsSection
 from handrail.errors import EffectNotApplied, InvalidArgumentError, SessionUseError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.prompt import External, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, tool
+from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, tool
 from handrail.resources import Resource
 from handrail.runtime import Session, ToolCall
 from handrail.store import Store
 from handrail.undo import UndoStep
 from tests.kit import raises, refusal
-from tests.undo.desk import KEYED, Book, Desk, Note, Order, Receipt, Total, note
+from tests.undo.desk import KEYED, Book, Desk, Note, Order, Receipt, Total, desk_in_doubt, note
 from tests.wording import Wording
 
 
@@ -31,15 +31,6 @@ def _why(step: UndoStep) -> str:
 
 
 def _back(params: Any, result: Any, before: Any) -> None: ...
-
-
-def _capturing(value: Any) -> Any:
-    """A function whose annotation does not say what it returns."""
-
-    def capture(params: Order) -> Any:
-        return value
-
-    return capture
 
 
 def _note(params: Order, *, context: ToolContext) -> ToolResult[Note]:
@@ -168,27 +159,10 @@ def test_an_effect_of_another_session_is_not_compensated(store: Store) -> None:
     assert first.outcomes() == ["c1: compensated"]
 
 
-def _desk_in_doubt(store: Store, book: Book, **call: str) -> Desk:
-    """A desk whose payment has no answer; the bank says what it was only when it is asked once more."""
-    asked: list[str] = []
-
-    def find(params: Order, key: str) -> Any:
-        asked.append(key)
-        if len(asked) == 1:
-            raise ConnectionError("the line is dead")
-        return book.find_payment(params, key)
-
-    desk = Desk(store, book.pays(effect=External(reconcile=find)), book=book)
-    book.fails_after = TimeoutError("the line is dead")
-    desk.ask("pay", order="A-1", **call)
-    book.fails_after = None
-    return desk
-
-
 def test_an_effect_that_is_unknown_is_settled_first(store: Store, wording: Wording) -> None:
     """Its reconciler is asked by `settle_open`; then it is compensated with what the other side has said."""
     book = Book()
-    desk = _desk_in_doubt(store, book)
+    desk = desk_in_doubt(store, book)
     (step,) = desk.plan().steps
     assert _why(step) == wording
     desk.executor.settle_open()
@@ -201,7 +175,7 @@ def test_an_effect_that_is_unknown_is_settled_first(store: Store, wording: Wordi
 def test_an_effect_that_a_repeat_was_answered_with_is_compensated_once(store: Store) -> None:
     """A call whose answer was lost, and the one that the model made in its place, are one payment."""
     book = Book()
-    desk = _desk_in_doubt(store, book)
+    desk = desk_in_doubt(store, book)
     assert desk.ask("pay", order="A-1").success
     assert book.calls == 1
     steps = [step for step in desk.plan().steps if step.outcome == "compensated"]
@@ -209,85 +183,6 @@ def test_an_effect_that_a_repeat_was_answered_with_is_compensated_once(store: St
     assert asyncio.run(undo.apply(desk.plan())).complete
     assert book.paid == []
     assert len(book.refunded) == 1
-
-
-def test_what_is_captured_is_what_was_there_before_the_first_attempt(store: Store) -> None:
-    """A repeat of a call whose effect has started does not capture again."""
-    book = Book()
-    desk = _desk_in_doubt(store, book, id="c1")
-    desk.resume()
-    assert desk.ask("pay", order="A-1", id="c1").success
-    assert asyncio.run(undo.apply(desk.plan())).complete
-    assert book.order == ["payment-1 after 0"]
-
-
-@pytest.mark.parametrize("idempotency", [None, KEYED])
-def test_the_first_capture_stands_while_its_effect_may_have_happened(idempotency: Any, store: Store) -> None:
-    """A tool that runs again after a crash captures once, also in a call with another id and the same declared key."""
-    book = Book()
-    pay = book.pays(effect=External(on_orphan="retry"), idempotency=idempotency)
-    desk = Desk(store, pay, book=book)
-    book.fails_after = TimeoutError("the line is dead")
-    desk.ask("pay", order="A-1", id="c1")
-    book.fails_after = None
-    desk.resume()
-    again = "c1" if idempotency is None else "c2"
-    assert desk.ask("pay", order="A-1", id=again).success
-    assert asyncio.run(undo.apply(desk.plan(("r", again)))).complete
-    assert book.order == ["payment-2 after 0"]
-
-
-def test_a_capture_of_another_session_is_not_replaced(store: Store) -> None:
-    """What was there before its effect is not known here, so the call cannot be undone."""
-    book = Book()
-    pay = book.pays(effect=External(on_orphan="retry"), idempotency=replace(KEYED, scope="global"))
-    first = Desk(store, pay, book=book, session_id="first")
-    book.fails_after = TimeoutError("the line is dead")
-    first.ask("pay", order="A-1")
-    book.fails_after = None
-    second = Desk(store, pay, book=book, session_id="second")
-    assert second.ask("pay", order="A-1").success
-    assert second.outcomes() == ["c1: impossible"]
-
-
-@pytest.mark.parametrize(
-    "value, runs", [({"a": [1.5, None, True]}, True), ((1, 2), False), ({1: 2}, False), (b"x", False)]
-)
-def test_a_capture_without_annotation_returns_what_json_brings_back(value: Any, runs: bool, memory: Store) -> None:
-    """Another value is refused before the effect."""
-    desk = Desk(memory, Book().pays(capture=_capturing(value)))
-    message = desk.ask("pay", order="A-1")
-    assert (message.success, desk.book.calls) == (runs, 0)
-
-
-def test_a_capture_whose_types_would_be_lost_is_named(memory: Store, wording: Wording) -> None:
-    """With the cure."""
-    desk = Desk(memory, Book().pays(capture=_capturing((1, 2))))
-    assert desk.ask("pay", order="A-1").content == wording
-
-
-def test_a_call_whose_capture_fails_does_not_run(memory: Store, wording: Wording) -> None:
-    """It could not be undone."""
-
-    def capture(params: Order) -> int:
-        raise OSError("no answer")
-
-    desk = Desk(memory, Book().pays(capture=capture))
-    message = desk.ask("pay", order="A-1")
-    assert message.content == wording
-    assert not message.success
-    assert desk.plan().steps == ()
-
-
-def test_a_capture_may_not_write(memory: Store) -> None:
-    """It is a read."""
-
-    def capture(params: Order, *, context: ToolContext) -> None:
-        context.session[Note].append(Note("written"))
-
-    desk = Desk(memory, Book().pays(capture=capture))
-    assert not desk.ask("pay", order="A-1").success
-    assert desk.book.paid == []
 
 
 def test_an_effect_that_is_done_and_not_applied_is_settled_first(store: Store) -> None:

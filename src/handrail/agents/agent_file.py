@@ -6,7 +6,6 @@ description: Answers what customers ask about orders.
 model: openai:gpt-5.2
 tools: [lookup_order]          # names of tools
 toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
-disclose: {filesystem_cwd_ro: Reads files.}  # toolsets that are shown by this text until the model opens them
 exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
 input_model_ref: tools.py:Ticket  # the type of its input, a class in a file beside this one
 ---
@@ -17,9 +16,8 @@ settings are made in Python. All faults of a file are reported at once, each wit
 
 The front matter as JSON Schema, for editors, is published as `docs/reference/agent-file.schema.json`. It takes what
 `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
-differ only in the blanks around them, that `disclose` names toolsets of the file, and that a pattern must fit paths in
-a folder. It does not cover the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.document`), the
-lines `---`, and the instructions.
+differ only in the blanks around them, and that a pattern must fit paths in a folder. It does not cover the YAML itself
+(keys that stand twice, tags, the limits of `handrail.serde.document`), the lines `---`, and the instructions.
 
 Values are read by their types (`YamlFields`): `parse` checks kinds, names and ranges, and its faults get line and
 column.
@@ -28,8 +26,7 @@ column.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -50,22 +47,8 @@ NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 SUFFIX = ".agent"
 """The suffix of agent files, unless a project has other patterns."""
 
-OWN_SUMMARY = "summary"
-"""The value below `disclose` that stands for the summary of the toolset itself."""
-
 _FENCE = re.compile(r"---[ \t]*")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
-
-
-@dataclass(frozen=True, slots=True)
-class DisclosedEntry:
-    """A toolset that is closed when a run begins: the model reads its summary, and opens it to get its tools.
-
-    An empty summary stands for that of the toolset itself.
-    """
-
-    toolset: str
-    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +59,6 @@ class AgentFile:
         name: the name of the agent, and of its toolset for others: `^[A-Za-z0-9_-]{1,64}$`.
         description: the purpose of the agent; empty if the file does not have one.
         model: the name of the model, e.g. `openai:gpt-5.2`; `None` if the file leaves it open.
-        disclose: those of the toolsets that are closed when a run begins.
         exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
@@ -91,7 +73,6 @@ class AgentFile:
     model: str | None = None
     tools: tuple[str, ...] = ()
     toolsets: tuple[str, ...] = ()
-    disclose: tuple[DisclosedEntry, ...] = ()
     exclude: tuple[str, ...] = ()
     show_git: bool = False
     input_model_ref: str | None = None
@@ -149,7 +130,6 @@ class FrontMatter:
     model: _NotBlank = "open"
     tools: _Names = ()
     toolsets: _Names = ()
-    disclose: Mapping[_Stripped, _Stripped] = field(default_factory=dict[str, str])
     exclude: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
     show_git: bool = False
     input_model_ref: _NotBlank = "text"
@@ -166,7 +146,7 @@ def read_agent_file(path: Path) -> AgentFile:
         AgentFileError: it cannot be read, or is invalid; of several faults the message has all, and `problems` each.
     """
     file = str(path)
-    text = read_document(path, file=file, what="an agent file is a text file", refusal=AgentFileError, suffix=SUFFIX)
+    text = read_document(path, file=file, what="an agent file is a text file", refusal=AgentFileError)
     return parse_agent_file(text, file=file, path=path)
 
 
@@ -194,9 +174,7 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
         faults.append(AgentFileError(missing, file=file, line=end + 1, column=1))
     if faults:
         raise as_error(faults, AgentFileError, file)
-    summaries: Mapping[str, str] = values.pop("disclose", {})
-    entries = (DisclosedEntry(name, "" if text == OWN_SUMMARY else text) for name, text in summaries.items())
-    return AgentFile(**values, disclose=tuple(entries), instructions=instructions, path=path)
+    return AgentFile(**values, instructions=instructions, path=path)
 
 
 def _front_matter(text: str, file: str, faults: list[DocumentError]) -> dict[str, Any]:
@@ -213,11 +191,5 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> dict[str
     values = tree.read(FrontMatter)
     if "name" not in tree.keys:
         tree.add_fault("$", "the key 'name' is missing; every agent has a name", key="name")
-    toolsets = values.get("toolsets", ())
-    for name in values.get("disclose", {}) if "toolsets" in values or "toolsets" not in tree.keys else ():
-        if name not in toolsets:
-            there = f"they are {', '.join(toolsets)}" if toolsets else "there are none"
-            text = f"names {quote_value(name)}, which is not in toolsets; {there}"
-            tree.add_fault("$.disclose", text, key="disclose")
     faults += tree.faults
     return values

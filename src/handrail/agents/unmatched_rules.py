@@ -4,7 +4,7 @@
 |---|---|---|
 | the exact name of a tool or an agent | the project has none of that name | an error |
 | the exact name of a tool | a toolset may turn out to have it while it runs | a warning |
-| the name of an argument | no tool that the rule fits declares an argument of that name | an error |
+| the exact name of a tool, and of an argument | no tool of that name declares the argument | an error |
 | `expect: unmatched`, or a glob that fits nothing | | nothing |
 
 An argument has the name that the model writes. Of a place such as `options.force` the first name is looked up. The
@@ -21,7 +21,7 @@ The tools of a toolset, as far as they can be listed without asking it:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -29,14 +29,13 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_ai import Tool as PydanticTool
 from pydantic_ai import ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, PrefixedToolset
+from pydantic_ai.toolsets import FunctionToolset, PrefixedToolset
 
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Verdict
-from handrail.agents.approval.matching import matches_name
 from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule, read_rules
 from handrail.agents.project import Project
-from handrail.agents.registry import AgentReference, Entry, ToolDef, ToolsetFactory
+from handrail.agents.registry import AgentReference, ToolDef, ToolsetDef, ToolsetFactory
 from handrail.agents.toolsets.labelled_toolset import input_schema
 from handrail.errors import ApprovalRulesError, DocumentError
 from handrail.prompt import Section, Tool
@@ -80,28 +79,14 @@ NO_LISTINGS: Listings = MappingProxyType({})
 """The listings before a run has begun."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unmatched:
-    """A name in a rule of the list `verdict` that the project does not have.
+class Unmatched(NamedTuple):
+    """A name in a rule that the project does not have, with file, line and column of the rule.
 
     `certain` is true if no call can fit, which is an error; else it is a warning.
     """
 
-    verdict: Verdict
-    rule: Rule
-    fault: str
+    error: ApprovalRulesError
     certain: bool
-
-    def error(self) -> ApprovalRulesError:
-        """The fault as an error, with file, line and column of the rule."""
-        place = self.rule.place
-        text = f"the {self.verdict} rule {shorten(str(replace(self.rule, source='')), _LONGEST_RULE)} {self.fault}"
-        if place is None:
-            return ApprovalRulesError(text, file=PROGRAM)
-        return ApprovalRulesError(text, file=place.file, line=place.line, column=place.column)
-
-    def __str__(self) -> str:
-        return str(self.error())
 
 
 class ProjectNames(NamedTuple):
@@ -119,43 +104,38 @@ class ProjectNames(NamedTuple):
         for part in dict.fromkeys(part for part in (rule.agent or "").split("/") if _is_exact(part)):
             if part not in self.agents:
                 yield _missing("agent", part, self.agents, "")
-        tools = sorted({tool.name for tool in self.tools})
-        if _is_exact(rule.tool) and rule.tool not in tools:
+        if not _is_exact(rule.tool):
+            return
+        same_name = [tool for tool in self.tools if tool.name == rule.tool]
+        if not same_name:
             running = enumerated(self.running, limit=_MOST_LISTED)
             doubt = f" The tools of {running} are known only while a run has them." if running else ""
-            yield _missing("tool", rule.tool, tools, doubt)
+            yield _missing("tool", rule.tool, sorted({tool.name for tool in self.tools}), doubt)
             return
-        arguments = self._arguments(rule.tool) if rule.arguments else None
+        lists = [tool.arguments() for tool in same_name] if rule.arguments else []
+        arguments = [name for names in lists for name in names or ()]
         for where, (first, *_) in zip(rule.arguments, rule.places, strict=True):
-            if arguments is not None and isinstance(first, str) and first not in arguments:
+            if None not in lists and isinstance(first, str) and first not in arguments:
                 fault = f"names the argument {_quote(where)}, and {_quote(rule.tool)} has no such argument."
                 yield f"{fault}{_hint(first, arguments)}{_CURE}", True
-
-    def _arguments(self, pattern: str) -> frozenset[str] | None:
-        """The arguments of the tools that a pattern fits; `None` if they may have others, or there is no such tool."""
-        if self.running and not _is_exact(pattern):
-            return None
-        lists = [tool.arguments() for tool in self.tools if matches_name(pattern, tool.name)]
-        names = [arguments for arguments in lists if arguments is not None]
-        return frozenset[str]().union(*names) if names and len(names) == len(lists) else None
 
 
 def unmatched_rules(
     rules: ApprovalRules, project: Project, agent: AgentFile, listings: Listings = NO_LISTINGS
-) -> tuple[Unmatched, ...]:
-    """The names in rules that the project does not have, in the order of the file.
+) -> list[Unmatched]:
+    """The names in rules that the project does not have.
 
-    The agent that runs need not be one of the project's. `listings` are the toolsets of a run, in place of those that
-    their entries declare.
+    The agent that runs need not be one of the project's. `listings` are the toolsets of a run, beside those that their
+    entries declare.
     """
     if not (rules.allow or rules.ask or rules.deny):
-        return ()
+        return []
     return unmatched(rules, project_names(project, agent, listings))
 
 
 def check_rules_match(faults: Iterable[Unmatched]) -> None:
     """Raises an `ApprovalRulesError` with the faults that are certain; of several, `problems` has all."""
-    errors: list[DocumentError] = [fault.error() for fault in faults if fault.certain]
+    errors: list[DocumentError] = [fault.error for fault in faults if fault.certain]
     if errors:
         raise as_error(errors, ApprovalRulesError, errors[0].file)
 
@@ -166,42 +146,36 @@ def check_rules_of_tools(file: Path, tools: Iterable[Tool[Any, Any]], caller: st
     check_rules_match(unmatched(read_rules(file), ProjectNames(own, (caller,))))
 
 
-def unmatched(rules: ApprovalRules, names: ProjectNames) -> tuple[Unmatched, ...]:
-    """The names in rules that are not among `names`, in the order of the file."""
-    faults = [
-        Unmatched(verdict, rule, fault, certain)
+def unmatched(rules: ApprovalRules, names: ProjectNames) -> list[Unmatched]:
+    """The names in rules that are not among `names`."""
+    return [
+        Unmatched(_error(verdict, rule, fault), certain)
         for verdict in VERDICTS
         for rule in getattr(rules, verdict)
         if rule.expect is None
         for fault, certain in names.faults(rule)
     ]
-    return tuple(sorted(faults, key=lambda fault: ("", 0, 0) if (place := fault.rule.place) is None else place))
+
+
+def _error(verdict: Verdict, rule: Rule, fault: str) -> ApprovalRulesError:
+    text = f"the {verdict} rule {shorten(str(replace(rule, source='')), _LONGEST_RULE)} {fault}"
+    file, line, column = rule.place or (PROGRAM, None, None)
+    return ApprovalRulesError(text, file=file, line=line, column=column)
 
 
 def project_names(project: Project, agent: AgentFile, listings: Listings) -> ProjectNames:
     """The tools and agents of a project, whether or not `agent` can reach them."""
     files = {**project.agents, agent.name: agent}
-    in_use = dict.fromkeys(name for file in files.values() for name in file.toolsets)
-    tools: dict[str, ToolSummary] = {}
-    running: dict[str, None] = {}
-    for entry in project.registry.entries:
-        own_tools = list_entry(entry)
-        run_tools = map(_summarize_definition, listings.get(entry.label, ()))
-        # What is declared comes last, and counts.
-        tools |= {f"{entry.label} {tool.name}": tool for tool in (*run_tools, *(own_tools or ()))}
-        if own_tools is None and entry.name in in_use:
-            running[entry.label] = None
+    in_use = {name for file in files.values() for name in file.toolsets}
     # Every run may be offered the reader when a result has been cut, and the opener when a section has a summary.
-    reader = result_reader(READER)
-    return ProjectNames(
-        tools=(
-            *tools.values(),
-            ToolSummary(READER, lambda: reader.parameters_schema),
-            ToolSummary(OPENER, lambda: codec(OpenRequest).schema),
-        ),
-        agents=tuple(sorted(files)),
-        running=tuple(running),
-    )
+    tools = [_summarize(result_reader(READER)), ToolSummary(OPENER, lambda: codec(OpenRequest).schema)]
+    running: list[str] = []
+    for entry in project.registry.entries:
+        own_tools = list_tools(entry.value)
+        tools += own_tools or map(_summarize_definition, listings.get(entry.label, ()))
+        if own_tools is None and entry.name in in_use:
+            running.append(entry.label)
+    return ProjectNames(tuple(tools), tuple(sorted(files)), tuple(running))
 
 
 def argument_names(schema: Schema) -> frozenset[str] | None:
@@ -215,34 +189,28 @@ def argument_names(schema: Schema) -> frozenset[str] | None:
     return frozenset(properties)
 
 
-def list_entry(entry: Entry) -> Sequence[ToolSummary] | None:
-    """The tools of an entry of the registry, without calling a factory; `None` if only a run knows them."""
-    value = entry.value
+def list_tools(value: ToolDef | ToolsetDef) -> Sequence[ToolSummary] | None:
+    """The tools of a registered value, without calling a factory; `None` if only a run knows them.
+
+    Those of a section and of the sections below it, shown or not.
+    """
     if isinstance(value, PydanticTool | Tool):
         return (_summarize(value),)
     if isinstance(value, AgentReference):
         return (ToolSummary(value.name, partial(input_schema, value.input_type)),)
-    if isinstance(value, ToolsetFactory):
-        return None if value.known_tools is None else _summarize_all(value.known_tools())
-    return list_tools(value)
-
-
-def list_tools(toolset: AbstractToolset[Any] | Section[Any]) -> Sequence[ToolSummary] | None:
-    """The tools of a toolset, or of a section and those below it, shown or not; `None` as for `list_entry`."""
-    if isinstance(toolset, Section):
-        below = (tool for child in toolset.children for tool in list_tools(child) or ())
-        return (*map(_summarize, toolset.tools), *below)
+    if isinstance(value, Section):
+        below = (tool for child in value.children for tool in list_tools(child) or ())
+        return (*map(_summarize, value.tools), *below)
     # By the exact type: a subclass may override `get_tools`, and list others.
-    if isinstance(toolset, PrefixedToolset) and type(toolset) is PrefixedToolset:
-        tools = list_tools(toolset.wrapped)
-        return tools and [tool._replace(name=f"{toolset.prefix}_{tool.name}") for tool in tools]
-    if isinstance(toolset, FunctionToolset) and type(toolset) is FunctionToolset:
-        return _summarize_all(toolset.tools)
-    return None
-
-
-def _summarize_all(tools: Mapping[str, ToolDef]) -> Sequence[ToolSummary]:
-    return [_summarize(tool)._replace(name=name) for name, tool in tools.items()]
+    if isinstance(value, PrefixedToolset) and type(value) is PrefixedToolset:
+        tools = list_tools(value.wrapped)
+        return tools and [tool._replace(name=f"{value.prefix}_{tool.name}") for tool in tools]
+    named: Mapping[str, ToolDef] | None = None
+    if isinstance(value, ToolsetFactory):
+        named = value.known_tools and value.known_tools()
+    elif isinstance(value, FunctionToolset) and type(value) is FunctionToolset:
+        named = value.tools
+    return None if named is None else [_summarize(tool)._replace(name=name) for name, tool in named.items()]
 
 
 def _summarize(tool: ToolDef) -> ToolSummary:

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from cyclopts import Parameter
 
-from handrail.cli.options import A_FOLDER, StoreOptions, import_object
+from handrail.cli.options import StoreOptions, import_object
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
 from handrail.cli.undo import find_command
@@ -75,7 +75,6 @@ def export_session(
     /,
     *,
     out: Annotated[Path | None, Parameter(metavar="FILE")] = None,
-    root: Annotated[Path | None, A_FOLDER] = None,
     options: StoreOptions = StoreOptions(),
 ) -> None:
     """Print a session as a file that `handrail replay` and tests replay: its entries and effects, without secrets.
@@ -85,11 +84,10 @@ def export_session(
     Args:
         session: The session.
         out: Write it to this file; one that exists is replaced.
-        root: The folder that it works on; its files, as they were before the first call, are a part of the file.
         options: The store.
     """
     with options.open() as store:
-        recording = Recording.of(store, session, root)
+        recording = Recording.of(store, session)
     if out is None:
         Screen().raw(recording.text, end="")
         return

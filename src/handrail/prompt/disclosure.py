@@ -18,7 +18,7 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -96,7 +96,6 @@ class PromptRendering:
         start: the prompt as it is rendered before anything is opened.
         may_change: whether the prompt has sections that may be opened.
         beside: other prompts of the run, whose sections the tool of this one opens, too.
-        brought: names of tools that are in no prompt, each with the path of the section that brings it.
     """
 
     def __init__(self, prompt: Prompt[Any], session: Session, start: RenderedPrompt[Any] | None = None) -> None:
@@ -116,7 +115,6 @@ class PromptRendering:
         self._tools: tuple[Tool[Any, Any], ...] | None = None
         self._origin: PromptRendering | None = None
         self.beside: tuple[PromptRendering, ...] = ()
-        self.brought: Mapping[str, str] = {}
 
     def showing(self, start: RenderedPrompt[Any]) -> PromptRendering:
         """The sections of this one behind another prompt, whose text does not depend on them."""
@@ -189,9 +187,8 @@ class PromptRendering:
     def find_closed_section(self, tool: str, reply: str | None) -> str | None:
         """The path of the section that must be opened for a tool; `None` if no closed section brings it."""
         sections = self.sections(reply)
-        brought = (self._origin or self).brought
         closed = frozenset(section.path for section in sections if not section.is_open)
-        bringing = (section.path for section in sections if tool in section.tools or brought.get(tool) == section.path)
+        bringing = (section.path for section in sections if tool in section.tools)
         hidden = (path for path in bringing if path in closed or closed_above(tuple(path.split(".")), closed))
         # Of nested closed sections the innermost is opened, and with it those above it.
         return max(hidden, key=len, default=None)

@@ -1,4 +1,4 @@
-"""A recorded session as one file, with the files on disk that it began with, so that a test can replay it.
+"""A recorded session as one file, so that a test can replay it.
 
 The file has what the store has, so secrets are masked. It is JSON: a line for each session, entry and effect.
 
@@ -6,17 +6,12 @@ The file has what the store has, so secrets are masked. It is JSON: a line for e
 |---|---|
 | the session, those below it, and those that it was forked from | rows and entries |
 | the keys of their calls | the effects, also of other sessions |
-| the folder that is named | a tar archive of its files before the first call, in Base64, if they are small |
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
-import tempfile
-from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache, partial
@@ -26,11 +21,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic_core import ValidationError, from_json
 
 from handrail.errors import SessionError, SessionNotFoundError
-from handrail.filesystem import HostFilesystem
-from handrail.filesystem.copies import folder_size
 from handrail.serde.json_schema import is_array
 from handrail.session.conversation import ConversationPart
-from handrail.session.persistence.loading import copy_files
 from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
@@ -40,9 +32,6 @@ from handrail.transaction import UnitOfWork
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
-
-MOST_EXPORTED_BYTES: Final = 1_000_000
-"""How large the files of a folder may be that a recording has."""
 
 RECORDING_FORMAT: Final = "handrail.recording/1"
 """The format of a recording in a file."""
@@ -59,7 +48,6 @@ class Recording:
         rows: the rows of it, of its origins before it, and of the sessions below it after it.
         entries: their own entries, each with its session.
         effects: the effects of their keys.
-        files: the archive of the folder that they work on, in Base64; `None` for none.
         format: the format of the file.
     """
 
@@ -67,17 +55,14 @@ class Recording:
     rows: tuple[SessionRow, ...]
     entries: tuple[tuple[str, SessionEntry], ...]
     effects: tuple[EffectRow, ...] = ()
-    files: str | None = None
     format: str = RECORDING_FORMAT
 
     @staticmethod
-    def of(store: Store, session_id: str, root: str | os.PathLike[str] | None = None) -> Recording:
-        """The recording of a session; `root` is the folder that it works on.
+    def of(store: Store, session_id: str) -> Recording:
+        """The recording of a session.
 
         Raises:
             SessionNotFoundError: there is no such session.
-            SessionError: the files are more than `MOST_EXPORTED_BYTES`, or those of the beginning are not kept.
-            FilesystemError: they cannot be read.
             StoreError: the store cannot be read.
         """
         own = find_row(store, session_id)
@@ -93,8 +78,7 @@ class Recording:
         names = ("", *(row.session_id for row in rows))
         effects = [row for key in sorted(keys - {None}) for name in names if (row := store.get(name, key)) is not None]
         plain = (row._replace(owner=row.owner._replace(process="")) for row in effects)
-        files = None if root is None else _archive(store, own, Path(root))
-        return Recording(session_id, tuple(rows), tuple(entries), tuple(plain), files)
+        return Recording(session_id, tuple(rows), tuple(entries), tuple(plain))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes it to a file, or replaces that; `OSError` if it cannot."""
@@ -142,12 +126,6 @@ class Recording:
             store.apply(UnitOfWork((EffectInsert(effect),)))
         return store
 
-    def unpack(self, folder: Path) -> None:
-        """Puts its files into a new folder."""
-        folder.mkdir()
-        with tarfile.open(fileobj=io.BytesIO(b64decode(self.files or ""))) as archive:
-            archive.extractall(folder, filter="data")
-
 
 def find_row(store: Store, session_id: str) -> SessionRow:
     """The row of a session; raises `SessionNotFoundError`."""
@@ -166,18 +144,6 @@ def find_beginning(store: Store, row: SessionRow, *, is_run: bool = False) -> in
         if entry.call_id or (is_part and (is_run or from_json(entry.items)[0]["calls"])):
             return entry.number - 1
     return row.head
-
-
-def _archive(store: Store, row: SessionRow, root: Path) -> str:
-    data = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="handrail-export-") as temporary, HostFilesystem(root) as files:
-        copy = Path(temporary, "root")
-        copy_files(store, row, find_beginning(store, row), {files: copy})
-        if (size := folder_size(copy)) > MOST_EXPORTED_BYTES:
-            raise SessionError(f"{root} has {size:,} bytes of files, and a recording at most {MOST_EXPORTED_BYTES:,}")
-        with tarfile.open(fileobj=data, mode="w:gz") as archive:
-            archive.add(copy, ".")
-    return b64encode(data.getvalue()).decode()
 
 
 def _lines(value: object) -> str:

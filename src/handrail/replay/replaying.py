@@ -23,7 +23,7 @@ from handrail.adapters.run_task import AgentFunction, RunTask
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionError
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.copies import folder_size
+from handrail.filesystem.copies import copy_folder, folder_size
 from handrail.prompt.signature import is_async
 from handrail.replay.guard import ReplayGuard
 from handrail.replay.journal import Difference, Journal, JournalCall
@@ -115,9 +115,8 @@ async def replay(
         PlanRefusedError: what it works on is too large to be copied.
     """
     session_id, source = session if isinstance(session, str) else session.session_id, store
-    recording = session if isinstance(session, Recording) else None
-    if recording is not None:
-        source = recording.restore()
+    if isinstance(session, Recording):
+        source = session.restore()
     elif isinstance(session, Session):
         source = cast("Store | None", session.store)  # only stores have sessions that are open
     if source is None:
@@ -132,7 +131,7 @@ async def replay(
         begin = partial(_begin_again, copy, session_id, is_run=is_run)
         whole, row, original = await ASYNC.in_thread(begin)
         acting = await ASYNC.in_thread(partial(_find_acting, source, session_id))
-        folders = _Folders(source, whole, row.head, folder, recording)
+        folders = _Folders(source, whole, row.head, folder, is_file=isinstance(session, Recording))
         async with await Session.open_async(copy, row.session_id) as replayed:
             guard = ReplayGuard(copy, original, row, folders.copy, acting=acting, reports_all=all)
             stack.callback(guard.restore)
@@ -179,14 +178,14 @@ class _Folders:
     row: SessionRow
     begin: int
     folder: Path
-    recording: Recording | None
+    is_file: bool
 
     def copy(self, root: Path, number: int) -> Workplace:
         place = Workplace(self.folder / f"root-{number}", self.folder / f"journal-{number}")
-        if self.recording is not None and self.recording.files is not None:
-            self.recording.unpack(place.folder)
-            return place
         check_size(root, folder_size(root))
+        if self.is_file:  # what calls have changed since is kept where they ran
+            copy_folder(root, place.folder)
+            return place
         with HostFilesystem(root) as files:
             copy_files(self.store, self.row, self.begin, {files: place.folder})
         return place

@@ -130,7 +130,6 @@ async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
         hash_key = await run.mode.write_to(ledger.units, ledger.store.hash_key)
     if config is not None:
         params = tool.with_secrets(run.params) if tool.masking.hides else run.params
-        params = tool.key_params(run.call.arguments, params)
         key = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
     if key is None:
         if not run.call.id:
@@ -153,7 +152,8 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
         CallRefusedError: the call has no id that would name its slot.
         StoreError: the ledger cannot be read.
     """
-    if (row := await find_started(run, tool)) is None or row.owner.call.storable != run.ref.storable:
+    row = await find_started(run, tool) if run.ref.is_named else None
+    if row is None or row.owner.call.storable != run.ref.storable:
         return False  # another call with the same key was decided, not this one
     is_own = row.owner.session_id == run.environment.session.session_id
     return is_own and (row.status == "done" or tool.on_orphan != "retry")
@@ -161,7 +161,7 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
 
 async def find_started(run: CallState, tool: Tool[Any, Any]) -> EffectRow | None:
     """The effect of this request, if an attempt has started it, of this call or of another one with its key."""
-    if not run.plan.claims or not run.ref.is_named:
+    if not run.plan.claims:
         return None
     ledger, key = run.environment.find_ledger(), await find_effect_key(run, tool)
     row = await run.mode.write_to(ledger.units, partial(_find_started, ledger, key))
@@ -310,7 +310,7 @@ def _build_request(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effe
         lease=MINUTE if tool.external is None else tool.external.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
-        arguments=run.plan.dump(run.call, run.params, words=tool.key_codec is not None),
+        arguments=run.plan.dump(run.call, run.params),
         conditions=run.claim_conditions,
         replays_other_arguments=config.replays_other_arguments and not tool.masking.hides,
     )

@@ -95,10 +95,8 @@ async def _capture(run: CallState, tool: Tool[Any, Any], capture: AnyCallable) -
     form, codec = run.plan.capture
     try:
         before = await run.read_by(form, run.params, cure=_CURE)
-        if make_union([returned_type(capture)]) is Any and repr(from_json(to_json(before, fallback=repr))) != repr(
-            before
-        ):
-            # Not by ==: 1 equals 1.0.
+        is_typed = make_union([returned_type(capture)]) is not Any
+        if not (is_typed or repr(from_json(to_json(before, fallback=repr))) == repr(before)):  # 1 == 1.0
             raise TypeError("JSON does not bring it back as it is; annotate what capture returns")  # noqa: TRY301
         return codec.dump_json(before).decode()
     except Exception as error:

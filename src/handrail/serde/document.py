@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail.errors import DocumentError
-from handrail.serde.formatting import did_you_mean, shorten
+from handrail.serde.formatting import shorten
 from handrail.waiting import check_blocking
 
 try:
@@ -91,7 +91,7 @@ ErrorFactory = Callable[..., DocumentError]
 # ---------------------------------------------------------------------------------------------------------- the files
 
 
-def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
+def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError) -> str:
     """Reads the text of a document.
 
     Args:
@@ -99,7 +99,6 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         file: the file in errors.
         what: what it is to be, as a sentence without its stop: `an agent file is a text file`.
         refusal: makes the error.
-        suffix: the ending of the names of such documents, e.g. `.agent`, for proposals.
 
     Raises:
         DocumentError: as `refusal` makes it: the file does not exist, or cannot be read; or as for `document_text`.
@@ -111,8 +110,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         # `stat` follows links, so that the missing file may be what a link leads to.
         if path.is_symlink():
             raise refusal("this is a link that leads nowhere; fix or remove it", file=file) from error
-        near = did_you_mean(path, suffix=suffix)
-        raise refusal(f"the file does not exist{'.' if near else ''}{near}", file=file) from error
+        raise refusal("the file does not exist", file=file) from error
     except OSError as error:
         raise refusal(f"the file cannot be read: {error.strerror}", file=file) from error
     except ValueError as error:

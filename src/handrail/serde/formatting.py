@@ -11,12 +11,10 @@ name of the branch it tried into the location of a fault inside a union; the sch
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, groupby, islice
-from pathlib import Path
+from itertools import accumulate, groupby
 from typing import Final, NamedTuple
 
 from pydantic_core import ErrorDetails
@@ -127,29 +125,6 @@ def count_noun(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 entry`, `2,000 entries`."""
     several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
     return f"{number:,} {noun if number == 1 else several}"
-
-
-_MOST_NAMES = 1_000  # of a folder that are compared: the time grows with their number
-_LONGEST_SHOWN = 200
-
-
-def did_you_mean(path: Path, *, suffix: str = "") -> str:
-    """A sentence that proposes the file in the same folder that is most like a missing one; empty if none is similar.
-
-    It is to be put behind another sentence. Files without `suffix`, e.g. `.agent`, are not proposed.
-    """
-    try:
-        # Of a large folder only so many names are read, in no order.
-        with os.scandir(path.parent) as entries:
-            names = [entry.name for entry in islice(entries, _MOST_NAMES) if not entry.is_dir()]
-    except (OSError, ValueError):  # a folder that is not there or may not be listed, a NUL
-        return ""
-    # All of them end alike, so a typed ending that is right says nothing about the rest.
-    ending = suffix if path.name.endswith(suffix) else ""
-    stems = {name.removesuffix(ending): name for name in names if name.endswith(suffix)}
-    exact = path.name + suffix
-    near = exact if exact in names else stems.get(nearest(path.name.removesuffix(ending), sorted(stems)) or "")
-    return "" if near is None else f" Did you mean {shorten(str(path.with_name(near)), _LONGEST_SHOWN)}?"
 
 
 # ------------------------------------------------------------------------------------------------------------- faults

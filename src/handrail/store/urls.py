@@ -38,7 +38,6 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     durability: Durability = "full",
     busy: timedelta = timedelta(seconds=5),
     read_only: bool = False,
-    pipelines: bool = True,
     connections: int = CONNECTIONS,
     clock: Clock | None = None,
 ) -> Store:
@@ -49,8 +48,6 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
         durability: what a commit survives: `"full"` a loss of power, `"normal"` only the death of the process.
         busy: how long to wait for a database that is busy, or does not answer.
         read_only: whether all writes are refused; the store must exist already.
-        pipelines: whether calls that wait for PostgreSQL at the same time are written in one pipeline; `False` for a
-            pooler that does not support pipelines.
         connections: the most connections to PostgreSQL that are open for statements at one time, from 2; three quarters
             of them are for calls that use `context.connection`. One more is open for the locks of sessions.
         clock: by what leases and expiries are measured; `None` for the store's own: the machine's for memory and
@@ -75,7 +72,7 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         from handrail.store.postgres import PostgresStore, Server, harmless_address  # noqa: PLC0415 - the core does not load psycopg
 
-        server = Server(url, harmless_address(url), durability, busy, read_only, pipelines, connections)
+        server = Server(url, harmless_address(url), durability, busy, read_only, connections)
         return PostgresStore(server, clock=clock)
     text = harmless_text(url)
     raise StoreError(f"{text!r} is not a store URL; write {_FORMS}", store=text)

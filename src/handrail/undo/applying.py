@@ -133,7 +133,7 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
     undone: list[tuple[UndoStep, ToolMessage]] = []
     failed: tuple[UndoStep, ToolMessage] | None = None
     for step, call, environment in calls:
-        approved = replace(environment, approver=_approve_each)  # the plan is approved, as a whole
+        approved = replace(environment, approver=_approve_each)
         message = done.get(step.ref) or await invoke(call, step.ref.reply, approved, ASYNC)
         if not message.success:
             failed = step, message
@@ -148,13 +148,12 @@ def _approve_each(_: ApprovalRequest) -> bool:
 
 
 def _find_done(plan: UndoPlan) -> dict[CallRef, ToolMessage]:
-    undos = {step.ref: CallRef(step.ref.reply, f"{UNDO}{step.ref.call_id}") for step in plan.steps}
-    events = ((ref, plan.session.calls.find(undo)) for ref, undo in undos.items())
-    return {
-        ref: ToolMessage(event.call_id, event.result.render(), success=True, result=event.result, replayed=True)
-        for ref, event in events
-        if isinstance(event, ToolInvoked) and event.success
-    }
+    done: dict[CallRef, ToolMessage] = {}
+    for step in plan.steps:
+        event = plan.session.calls.find(CallRef(step.ref.reply, f"{UNDO}{step.ref.call_id}"))
+        if isinstance(event, ToolInvoked) and (result := event.result).success:
+            done[step.ref] = ToolMessage(event.call_id, result.render(), success=True, result=result, replayed=True)
+    return done
 
 
 async def _approve(

@@ -26,7 +26,7 @@ from handrail.serde.json_values import walk_value
 MOST_DIFF_LINES: Final = 40
 """How many lines of a difference are shown at most."""
 
-_WORDS: Final = [re.compile(rf"\w+(?:[{joints}]+\w+)*") for joints in ("-._", "-._/:@#")]
+_WORD, _ADDRESS = (re.compile(rf"\w+(?:[{joints}]+\w+)*") for joints in ("-._", "-._/:@#"))
 _WHOLE: Final = (r"(?<!\w)(?<!\w[-._])", r"(?![-._]*\w)")  # B-100 is neither in B-1001 nor in B-100-2
 
 
@@ -178,25 +178,30 @@ class Names:
 
     Attributes:
         text: all texts, numbers and keys of the value, and a text beside it.
-        leaves: each of these texts, numbers and keys of the value.
-        names: these, and the words with a digit in the text, such as `B-100`.
+        words: the words of the text, such as `B-100`.
+        leaves: each of the texts, numbers and keys of the value.
+        names: these, and the words and addresses with a digit in them.
     """
 
     text: str
+    words: frozenset[str]
     leaves: frozenset[str]
     names: frozenset[str]
 
     @staticmethod
     def read(value: object, beside: str = "") -> Names:
-        """The names in a value, and the words with a digit in a text beside it."""
+        """The names in a value, and in a text beside it."""
         keys = (key for path, _ in walk_value(value) for key in path[-1:] if isinstance(key, str))
         leaves = frozenset(leaf.strip() for leaf in (*texts_in(value), *keys)) - {""}
         text = "\0".join((*leaves, beside))
-        words = (word for pattern in _WORDS for word in pattern.findall(text) if re.search(r"\d", word))
-        return Names(text, leaves, leaves.union(words))
+        words = frozenset(_WORD.findall(text))
+        numbered = (word for word in words.union(_ADDRESS.findall(text)) if re.search(r"\d", word))
+        return Names(text, words, leaves, leaves.union(numbered))
 
     def has(self, name: str) -> bool:
         """True if a name stands in the text, and not inside a longer one."""
+        if _WORD.fullmatch(name):
+            return name in self.words
         return name in self.text and re.search(re.escape(name).join(_WHOLE), self.text) is not None
 
     def in_common(self, result: Names, own: Names, besides: Iterable[str] = ()) -> set[str]:
@@ -204,8 +209,8 @@ class Names:
 
         Those of the arguments that the result is from (`own`) do not count, but for those `besides`.
         """
-        names = {name for name in self.names if not own.has(name)}
-        return {name for name in (*names, *besides) if self.has(name) and result.has(name)}
+        names = {name for name in self.names if result.has(name) and not own.has(name)}
+        return names.union(name for name in besides if self.has(name))
 
 
 def plain_value(value: object) -> Any:  # noqa: ANN401 - decoded JSON

@@ -99,8 +99,9 @@ def _find_call(history: SessionHistory, to: tuple[str | None, str] | str) -> Cal
     own = history.calls.get(CallRef(ref.reply or None, ref.call_id).storable)
     calls = [call for call in history.calls.values() if call is own or (own is None and call.ref.call_id == to)]
     if len(calls) != 1:
-        names = f", and it is an id of {', '.join(str(call.ref) for call in calls)}" if calls else ""
-        raise SessionUseError(f"the session has no call {ref}{names}; handrail undo SESSION --dry-run names its calls")
+        raise SessionUseError(
+            f"the session has {len(calls)} calls {ref}; handrail undo SESSION --dry-run names its calls"
+        )
     return calls[0]
 
 
@@ -235,9 +236,8 @@ class _Planning:
         if not self.names:
             return None
         paths = [change.path for files in work.files for change in files.changes]
-        event = work.event
-        value = plain_value(event.result.value) if event.value_read is None else event.value_read
-        result = Names.read([value, paths], event.result.message)
+        value = plain_value(work.event.result.value) if work.event.value_read is None else work.event.value_read
+        result = Names.read([value, paths], work.event.result.message)
         own = Names.read(written_arguments(work.event.call))
         for user, names in self.names.items():
             for name in sorted(names.in_common(result, own, besides=paths)):

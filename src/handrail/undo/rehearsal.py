@@ -148,9 +148,8 @@ def _check_versions(plan: DryRunPlan, function: AgentFunction, store: Store, bes
 
 def _newest(name: str, besides: Collection[Path]) -> str:
     folder = Path(name.removeprefix(FOLDER_VERSION))
-    if not (name.startswith(FOLDER_VERSION) and folder.is_dir()):
-        return ""
-    times = [(status.st_ctime_ns, path) for path, status in walk_folder(folder) if path not in besides]
+    entries = walk_folder(folder) if name.startswith(FOLDER_VERSION) and folder.is_dir() else ()
+    times = [(status.st_ctime_ns, path) for path, status in entries if path not in besides]
     return f" (newest entry: {max(times)[1].relative_to(folder)})" if times else ""
 
 

@@ -1,4 +1,4 @@
-"""Toolsets and sections that are closed when a run of an agent begins, and what opens them."""
+"""Sections that are closed when a run of an agent begins, and what opens them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
-from handrail.agents import LoadedAgent, Project, Registry, RunOptions
-from handrail.agents.toolsets.labelled_toolset import disclosed_sections
+from handrail.agents import LoadedAgent, RunOptions
 from handrail.errors import ToolConflictError
 from handrail.prompt import MarkdownSection
 from handrail.prompt.disclosure import OpenSections
 from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply
-from tests.agents.kit import CallLog, called, desk, outcomes, play, returns, ruled, watched, write
+from tests.agents.kit import CallLog, called, desk, outcomes, play, returns, ruled, watched
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -37,20 +35,19 @@ def audit() -> str:
     return "all is well"
 
 
-def money() -> FunctionToolset[Any]:
-    """A toolset of PydanticAI with one tool and instructions."""
-    toolset = FunctionToolset[Any](instructions="Refund with care.")
+@tool
+def refund(order: str) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
 
-    @toolset.tool_plain(metadata={"effect": "state"})
-    def refund(order: str) -> str:
-        """Refund an order."""
-        return f"refunded {order}"
 
-    return toolset
+def money() -> MarkdownSection[None]:
+    """A closed section with one tool and instructions."""
+    return MarkdownSection(title="Money", template="Refund with care.", summary="Refunds orders.", tools=[refund])
 
 
 def books() -> MarkdownSection[None]:
-    """A section of Handrail that is closed of itself."""
+    """A closed section with a tool that reads."""
     return MarkdownSection(title="Books", template="How to keep books.", summary="Audits the books.", tools=[audit])
 
 
@@ -59,9 +56,9 @@ def orders() -> MarkdownSection[None]:
     return MarkdownSection(title="Orders", template="What orders are.", tools=[look])
 
 
-def loaded(folder: Path, front: str, **toolsets: Any) -> LoadedAgent:
-    """The agent `desk`, which names all these toolsets, and whose file has these lines, too."""
-    return desk(folder / "project", toolsets=toolsets, front=front)
+def loaded(folder: Path, **toolsets: Any) -> LoadedAgent:
+    """The agent `desk`, which names all these toolsets."""
+    return desk(folder / "project", toolsets=toolsets)
 
 
 def opens(*paths: str, id: str = "open") -> Call:
@@ -69,9 +66,9 @@ def opens(*paths: str, id: str = "open") -> Call:
     return Call(OPEN, {"paths": list(paths), "reason": "they are needed"}, id=id)
 
 
-async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, wording: Wording) -> None:
+async def test_a_section_is_closed_until_the_model_opens_it(tmp_path: Path, wording: Wording) -> None:
     """The same run goes on: the next request has its instructions and tools."""
-    agent, session = loaded(tmp_path, "disclose: {money: Refunds orders.}", orders=orders(), money=money()), Session()
+    agent, session = loaded(tmp_path, orders=orders(), money=money()), Session()
     opened = {"open": Outcome.ok(), "early": Outcome.failed()}
     replies = [
         Reply(calls=[opens("money"), Call("refund", {"order": "A-1"}, id="early")]),
@@ -89,7 +86,7 @@ async def test_a_toolset_is_closed_until_the_model_opens_it(tmp_path: Path, word
 
 async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path) -> None:
     """In another process, too: it is state of the session."""
-    agent = loaded(tmp_path, "disclose: {money: summary}", orders=orders(), money=money())
+    agent = loaded(tmp_path, orders=orders(), money=money())
     with SqliteStore(tmp_path / "s.db") as store:
         with Session.open(store, "s") as session:
             await watched(agent, [Reply(calls=[opens("money")]), Reply(text="Done.")], session=session)
@@ -101,7 +98,7 @@ async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path) -> None:
 async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path: Path, wording: Wording) -> None:
     """Whichever toolset brings them; the gate of the run judges their calls as it judges all others."""
     rules = ruled("deny: [audit]")
-    agent = loaded(tmp_path, "", orders=orders(), books=books())
+    agent = loaded(tmp_path, orders=orders(), books=books())
     denied, log = {"audit": Outcome.failed()}, CallLog()
     replies = [
         Reply(calls=[opens("books")], expect=Expect(instructions=["Audits the books."])),
@@ -115,18 +112,10 @@ async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path
 
 async def test_opening_is_not_asked_about_and_a_rule_may_deny_it(tmp_path: Path, wording: Wording) -> None:
     """It shows tools, and each of their calls is judged for itself."""
-    agent = loaded(tmp_path, "disclose: {money: Refunds.}", money=money())
+    agent = loaded(tmp_path, money=money())
     for rules, came in ((ruled(""), Outcome.ok()), (ruled("deny: [open_sections]"), Outcome.failed())):
         result = await play(agent, called(opens("money"), open=came), mode="ask", rules=rules)
         assert returns(result.messages)[0].content == wording
-
-
-async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) -> None:
-    """A conflict is found when the run begins, and not when the model opens the second one."""
-    agent = loaded(tmp_path, "disclose: {more: More of it.}", money=money(), more=money())
-    with pytest.raises(ToolConflictError) as caught:
-        await play(agent, [Reply(text="Done.")])
-    assert caught.value.tools == ("refund",)
 
 
 @tool(effect="read", name="open_sections")
@@ -139,7 +128,7 @@ async def test_no_tool_has_the_name_of_one_that_opens_what_is_closed(tmp_path: P
     """A run and `handrail check` say where both come from. Without closed sections it may."""
     text = MarkdownSection[None](title="Prices", template="A lamp costs 64.", summary="Has prices.")
     paper = MarkdownSection[None](title="Paper", template="A newspaper.", tools=[open_newspaper])
-    agent = loaded(tmp_path, "disclose: {money: summary}", text=text, paper=paper, money=money())
+    agent = loaded(tmp_path, text=text, paper=paper, money=money())
     with pytest.raises(ToolConflictError) as caught:
         await watched(agent, [])
     assert (caught.value.tools, str(caught.value)) == ((OPEN,), wording)
@@ -147,30 +136,11 @@ async def test_no_tool_has_the_name_of_one_that_opens_what_is_closed(tmp_path: P
         await agent.inspection(RunOptions(root=tmp_path))
     with pytest.raises(ToolConflictError):
         await watched(agent, [], check_names=False)
-    assert (await watched(loaded(tmp_path / "open", "", paper=paper), [Reply(text="Done.")])).tools == [[OPEN]]
+    assert (await watched(loaded(tmp_path / "open", paper=paper), [Reply(text="Done.")])).tools == [[OPEN]]
 
 
 async def test_an_inspection_shows_closed_tools(tmp_path: Path) -> None:
     """Without opening anything for the model."""
-    marked = loaded(tmp_path / "a", "disclose: {money: Refunds.}", orders=orders(), money=money(), books=books())
+    marked = loaded(tmp_path / "a", orders=orders(), money=money(), books=books())
     inspection = await marked.inspection(RunOptions(root=tmp_path))
     assert sorted(report.name for report in inspection.tools) == ["audit", "look", "refund"]
-
-
-async def test_what_a_toolset_says_of_itself_is_its_summary(tmp_path: Path) -> None:
-    """The description of an agent, the summary or the title of a section; names that differ in their case are two."""
-    agents = {f"{name}.agent": f"---\nname: {name}\ndescription: Asks {name}.\n---\nWork.\n" for name in ("ann", "Ann")}
-    files = {f"{number}.agent": text for number, text in enumerate(agents.values())}
-    registry = Registry.of_python(tools=[], toolsets={"books": books(), "orders": orders()})
-    names = ("ann", "Ann", "books", "orders")
-    disclose = ", ".join(f"{name}: summary" for name in names)
-    head = f"name: desk\ntoolsets: [{', '.join(names)}]\ndisclose: {{{disclose}}}"
-    write(tmp_path, {"desk.agent": f"---\n{head}\n---\nWork.\n", **files})
-    project = Project.load(tmp_path, entries=registry.entries)
-    found = disclosed_sections(project.resolve("desk"), project.agents)
-    assert [(each.key, each.summary) for each in found] == [
-        ("ann", "Asks ann."),
-        ("ann-2", "Asks Ann."),
-        ("books", "Audits the books."),
-        ("orders", "Orders"),
-    ]

@@ -96,7 +96,7 @@ def read_servers(
         DocumentError: it cannot be read, is invalid, or names a variable that is not set.
     """
     file = shown_as or str(path)
-    text = read_document(path, file=file, what="MCP servers are described in a text file", suffix=".yaml")
+    text = read_document(path, file=file, what="MCP servers are described in a text file")
     root = read_tree(text.removeprefix("\ufeff"), name=file) or YamlMap((), line=1, column=1)
     tree = YamlFields(root, "a file of MCP servers", file, DocumentError)
     tables: Mapping[str, ServerTable] = tree.read(ServersFile).get("servers", {})

@@ -63,7 +63,7 @@ PIPELINE_METADATA_KEY = "handrail"
 """The key in a tool's metadata that marks tools whose calls reach the pipeline by themselves; the value is the name of
 the tool there, without any prefix."""
 
-SECTION_TOOLS = "the sections and toolsets with a summary"
+SECTION_TOOLS = "the sections with a summary"
 """Where the tools come from that open, close and read sections, in words."""
 
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")

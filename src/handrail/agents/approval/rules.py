@@ -328,9 +328,7 @@ def read_rules(path: Path) -> ApprovalRules:
         ApprovalRulesError: it cannot be read, or is invalid; the message has all faults, `problems` each.
     """
     file = str(path)
-    text = read_document(
-        path, file=file, what="approval rules are a text file", refusal=ApprovalRulesError, suffix=".yaml"
-    )
+    text = read_document(path, file=file, what="approval rules are a text file", refusal=ApprovalRulesError)
     return parse_rules(text, file=file)
 
 

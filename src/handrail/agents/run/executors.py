@@ -47,7 +47,6 @@ from handrail.agents.registry import ResolvedAgent
 from handrail.agents.run.calls import OwnTool, RunCalls
 from handrail.agents.run.interface import CallStarted
 from handrail.agents.run.run_group import RunGroup
-from handrail.agents.toolsets.labelled_toolset import disclosed_sections
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceError
@@ -87,7 +86,7 @@ class RunExecutors:
     def __init__(
         self, tree: RunGroup, session: Session, path: tuple[str, ...], stack: ExitStack, agent: ResolvedAgent
     ) -> None:
-        """Opens the executors; `stack` closes them. The file of `agent` excludes paths and closes toolsets."""
+        """Opens the executors; `stack` closes them. The file of `agent` excludes paths."""
         self.tree = tree
         self._session = session
         self._path = path
@@ -107,19 +106,7 @@ class RunExecutors:
         self.calls: RunCalls = RunCalls(tree, session, path, taint)
         self.policy: GatePolicy = GatePolicy(tree.gate, self.calls.describe, FILE_TOOLS)
         self.policies: tuple[ToolPolicy, ...] = (self.policy,) if taint is None else (self.policy, taint)
-        summaries = disclosed_sections(agent, tree.project.agents)
-        self._section_keys = {section.toolset: section.key for section in summaries}
-        self.foreign: ToolExecutor = self._executor(summaries)
-
-    def is_open(self, toolset: str) -> bool:
-        """True if a toolset that the agent file discloses by its summary is open now."""
-        path, sections = self._section_keys[toolset], self.foreign.environment.rendering.sections()
-        return any(section.path == path and section.is_open for section in sections)
-
-    def record_hidden(self, tools: Mapping[str, str]) -> None:
-        """Records the tools of the closed toolsets at this step, each with its toolset."""
-        hidden = {name: self._section_keys[toolset] for name, toolset in tools.items()}
-        self.foreign.environment.rendering.brought = hidden
+        self.foreign: ToolExecutor = self._executor(())
 
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run; see `CurrentRun.section_toolset`."""

@@ -55,7 +55,6 @@ from handrail.agents.toolsets.labelled_toolset import (
     LabelledToolset,
     Reserved,
     build_toolsets,
-    hidden_tools,
 )
 from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, ParseError, StoreError
@@ -181,7 +180,7 @@ class AgentRun(CurrentRun):
         """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have."""
         rendering = self.executors.foreign.environment.rendering
         return LabelledToolset(
-            build_toolsets(self.agent, self.tree.project.agents, self.executors.is_open),
+            build_toolsets(self.agent, self.tree.project.agents),
             # The toolsets of sections, which are made later, may add tools that open sections.
             reserved=lambda: {**{tool.name: SECTION_TOOLS for tool in rendering.tools}, **reserved()},
             check=self.tree.options.check_names,
@@ -357,7 +356,6 @@ class AgentRun(CurrentRun):
     def _record_tools(self, tools: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._step_tools = tools
         self.executors.calls.origins = {name: source.label for source, names in tools for name in names}
-        self.executors.record_hidden(hidden_tools(source for source, _ in tools))
 
     async def _check_tools(self) -> None:
         # Once the tools of a step are known; the folder of the run is opened if they need it.
@@ -370,7 +368,7 @@ class AgentRun(CurrentRun):
         self._has_checked_rules = True
         faults = unmatched_rules(self.tree.rules, self.tree.project, self.agent.file, self.listings())
         check_rules_match(faults)
-        self.tree.warn(self.path, list(map(str, faults)))
+        self.tree.warn(self.path, [str(fault.error) for fault in faults])
 
     def _count(self, response: ModelResponse) -> None:
         # PydanticAI counts for all runs that share the limits; a run reports its own usage.

@@ -1,4 +1,4 @@
-"""The toolsets of one agent as one, made from the entries of its file: under labels, open or closed.
+"""The toolsets of one agent as one, made from the entries of its file, under labels.
 
 Objects of a program are handed to PydanticAI as they are. A tool gets a toolset of its own, so that a conflict of names
 can be reported with both origins; nothing is set on it, because `FunctionToolset(tools, requires_approval=...)` and its
@@ -10,25 +10,19 @@ like write into the very tool that they are given. An agent is a toolset of one 
 - members are asked one after the other, in the order of the agent file, as PydanticAI enters them: an agent has a
   toolset for each of its tools, and a task for each of these at every step costs more than the asking;
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
-
-A toolset that an agent file discloses by a summary shows neither tools nor instructions while it is closed; a section
-of the run has the summary. The toolset is made and entered all the same: its tools are known, so that conflicts of
-names are reported when the run begins, and a call of one of them is answered with the section to open.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
 from pydantic_ai import Tool as PydanticTool
-from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset, WrapperToolset
 from pydantic_core import to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
@@ -40,35 +34,6 @@ from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.errors import ToolConflictError
 from handrail.prompt import Section, Tool
 from handrail.serde import canonical_json, codec
-
-
-@dataclass
-class DisclosedToolset(WrapperToolset[Any]):
-    """A toolset that is open or closed; `is_open` decides by its name in the agent file.
-
-    `hidden` are the tools that it had at the last step, if it was closed then.
-    """
-
-    wrapped: AbstractToolset[Any]
-    name: str
-    is_open: Callable[[str], bool]
-    hidden: dict[str, ToolsetTool[Any]] = field(init=False, default_factory=dict[str, ToolsetTool[Any]])
-
-    @override
-    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Its tools, if it is open."""
-        tools = await super().get_tools(ctx)
-        is_open = self.is_open(self.name)
-        self.hidden = {} if is_open else tools
-        return tools if is_open else {}
-
-    @override
-    async def get_instructions(
-        self, ctx: RunContext[Any]
-    ) -> str | InstructionPart | Sequence[str | InstructionPart] | None:
-        """Its instructions, if it is open."""
-        return await super().get_instructions(ctx) if self.is_open(self.name) else None
-
 
 Reserved = Callable[[], Mapping[str, str]]
 """Gives names that tools of a toolset may not have, each with its owner, in words."""
@@ -95,8 +60,7 @@ class LabelledToolset(CombinedToolset[Any]):
     """All toolsets of one agent as one, which knows where each tool comes from.
 
     PydanticAI asks those in `toolsets` for instructions. `reserved` gives the names of others, such as output tools.
-    With `check`, names are checked here; without, PydanticAI's own check still ends the run at a conflict. `rewrite`
-    makes the definitions of tools for the model, and is also called for tools of closed toolsets.
+    With `check`, names are checked here; without, PydanticAI's own check still ends the run at a conflict.
     """
 
     def __init__(
@@ -151,7 +115,7 @@ class LabelledToolset(CombinedToolset[Any]):
             return await CombinedToolset([source.toolset for source in self.sources]).get_tools(ctx)
         members_tools = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
         # The same conflicts as PydanticAI would report, but all of them, and with their origins.
-        names = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in members_tools]
+        names = [(source.label, tools) for source, tools in members_tools]
         if (conflict := name_conflict(names, self.reserved())) is not None:
             raise conflict
         self.notify(members_tools)
@@ -192,17 +156,6 @@ class _StepToolset(WrapperToolset[Any]):
     ) -> Any:
         member, _ = self.owners[name]
         return await member.call_tool(name, tool_args, ctx, tool)
-
-
-def hidden_tools(sources: Iterable[LabelledSource]) -> Mapping[str, str]:
-    """The tools of the toolsets that are closed at this step, each with the name of its toolset."""
-    closed = [source.toolset for source in sources if isinstance(source.toolset, DisclosedToolset)]
-    return {name: toolset.name for toolset in closed for name in toolset.hidden}
-
-
-def _hidden(toolset: AbstractToolset[Any]) -> Mapping[str, ToolsetTool[Any]]:
-    # Tools of closed toolsets must not have the names of others either.
-    return toolset.hidden if isinstance(toolset, DisclosedToolset) else {}
 
 
 async def _enter(source: LabelledSource) -> None:
@@ -246,22 +199,10 @@ _LONGEST_DESCRIPTION = 1000
 """The characters of the description of an agent as a tool; providers take 1024."""
 
 
-def build_toolsets(
-    agent: ResolvedAgent, agents: Mapping[str, AgentFile], is_open: Callable[[str], bool] = lambda _name: True
-) -> tuple[LabelledSource, ...]:
-    """The toolsets of a run, tools first, in the order of the agent file.
-
-    `is_open` decides, by name, whether a toolset that the file discloses by its summary is open now.
-    """
-    disclosed = {item.toolset for item in agent.file.disclose}
-
-    def make(entry: Entry) -> AbstractToolset[Any]:
-        toolset = _toolset(entry, agents)
-        is_disclosed = entry.kind == "toolset" and entry.name in disclosed
-        return DisclosedToolset(toolset, entry.name, is_open) if is_disclosed else toolset
-
+def build_toolsets(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[LabelledSource, ...]:
+    """The toolsets of a run, tools first, in the order of the agent file."""
     return tuple(
-        LabelledSource(entry.label, make(entry), instructs=entry.kind == "toolset")
+        LabelledSource(entry.label, _toolset(entry, agents), instructs=entry.kind == "toolset")
         for entry in (*agent.tools, *agent.toolsets)
     )
 
@@ -346,42 +287,3 @@ class AgentToolset(AbstractToolset[Any]):
         """Runs the agent on a session of its own, and returns its answer; raises as `CurrentRun.call_agent`."""
         task = tool_args["input"] if self._is_text else canonical_json(tool_args).decode()
         return await current_run().call_agent(self._name, task, ctx)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DisclosedSection(Section[None]):
-    """The section with the summary of a toolset of that name."""
-
-    toolset: str
-
-    @override
-    def render_body(self, params: None) -> str:
-        """A sentence that it is open; the toolset has the instructions for its tools."""
-        return "[This section is open: you have its tools.]"
-
-
-def disclosed_sections(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[DisclosedSection, ...]:
-    """The sections for the toolsets that the file of an agent discloses by their summaries, in its order.
-
-    `agents` are all agents that it may name.
-    """
-    entries = {entry.name: entry.value for entry in agent.toolsets}
-    sections: dict[str, DisclosedSection] = {}
-    for item in agent.file.disclose:
-        name = item.toolset
-        summary = item.summary or _own_summary(name, entries.get(name), agents)
-        key = re.sub(r"^[^a-z0-9]+", "", name.lower()) or "toolset"
-        while key in sections:  # two names that differ in their case
-            key = f"{key[:62]}-2"
-        # The text of a person in an agent file has no placeholders.
-        sections[key] = DisclosedSection(title=name, key=key, summary=summary.replace("${", "$${"), toolset=name)
-    return tuple(sections.values())
-
-
-def _own_summary(name: str, value: Any, agents: Mapping[str, AgentFile]) -> str:  # noqa: ANN401 - a registered value
-    text = ""
-    if isinstance(value, AgentReference) and value.name in agents:
-        text = agents[value.name].description
-    elif isinstance(value, Section):
-        text = value.summary or value.title
-    return text.strip() or f"The toolset {name}."

@@ -180,8 +180,8 @@ def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
         listings = run_on_new_loop(_make_tools(findings, project, agents, findings.file.name, approval_rules))
         if is_sound:  # else missing names are reported already, and rules that use them are not at fault
             unmatched = unmatched_rules(approval_rules, project, findings.file, listings)
-            findings.note(*(problem.error() for problem in unmatched if problem.certain))
-            findings.warnings += [str(problem) for problem in unmatched if not problem.certain]
+            findings.note(*(problem.error for problem in unmatched if problem.certain))
+            findings.warnings += [str(problem.error) for problem in unmatched if not problem.certain]
     return findings
 
 

@@ -85,8 +85,7 @@ class Server:
     """One database on a server, and how it is used.
 
     `conninfo` may hold a password, `url` has none. `durability` says whether a commit waits for the server's disk.
-    `pipelines` sends statements before the ones before them are answered; some poolers do not allow it. `connections`
-    is the most that are open for statements at one time, from 2.
+    `connections` is the most that are open for statements at one time, from 2.
     """
 
     conninfo: str = field(repr=False)
@@ -94,7 +93,6 @@ class Server:
     durability: Durability = "full"
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
-    pipelines: bool = True
     connections: int = CONNECTIONS
 
     @cached_property

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain, count
@@ -136,7 +136,7 @@ class PostgresDriver:
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """Tests whether a unit is one statement that waits for none of another session: all would wait with it."""
-        return self._server.pipelines and may_group(writes)
+        return may_group(writes)
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Writes units in one pipeline, which is one transaction and one round trip."""
@@ -264,8 +264,8 @@ class PostgresConnection:
                 self.connection.execute("ROLLBACK")
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
-        """Executes a statement that writes with each of some rows, in one round trip if there is a pipeline."""
-        with self._translate_errors(), self.connection.pipeline() if self._server.pipelines else nullcontext():
+        """Executes a statement that writes with each of some rows, in one round trip."""
+        with self._translate_errors(), self.connection.pipeline():
             for row in rows:
                 self._execute_raw(sql, row)
 
