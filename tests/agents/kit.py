@@ -30,8 +30,8 @@ from handrail.agents import (
     RunResult,
     parse_rules,
 )
-from handrail.agents.modules import ProjectModule, import_modules
-from handrail.agents.toolsets.builtin import built_ins
+from handrail.agents.modules import import_modules
+from handrail.agents.registry import resolve
 from handrail.errors import DiscoveryError, ResolutionError
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
@@ -67,7 +67,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def imported(folder: Path, *files: str) -> tuple[list[ProjectModule], list[DiscoveryError]]:
+def imported(folder: Path, *files: str) -> tuple[dict[str, ModuleType], list[DiscoveryError]]:
     """What comes of importing files of a folder."""
     return import_modules(folder, [Path(file) for file in files])
 
@@ -77,8 +77,7 @@ def module_of(folder: Path, source: str) -> ModuleType:
     write(folder, {"tools.py": IMPORTS})
     with (folder / "tools.py").open("a", encoding="utf-8") as file:
         file.write(f"\n{dedent(source)}\n")
-    (found,) = imported(folder, "tools.py")[0]
-    return found.module
+    return imported(folder, "tools.py")[0]["tools.py"]
 
 
 def agent(name: str, *, tools: str = "[]", toolsets: str = "[]", front: str = "") -> str:
@@ -144,12 +143,12 @@ def desk(  # noqa: PLR0913 - what differs from project to project
     tools_named, toolsets_named = (f"[{', '.join(names)}]" for names in (registry.tools, (*registry.toolsets, *also)))
     text = agent("desk", tools=tools_named, toolsets=toolsets_named, front=front)
     write(folder, {"desk.agent": text, **(others or {})})
-    project, problems = Project.survey(folder, built_ins=built_ins(), entries=registry.entries)
+    project, problems = Project.survey(folder, entries=registry.entries)
     for problem in problems:
         if not isinstance(problem, ResolutionError):  # what others name is their own affair
             raise problem
     assert project is not None
-    return LoadedAgent(project, project.resolve("desk"))
+    return LoadedAgent(project, resolve(project.agents["desk"], project.registry))
 
 
 async def play(agent: LoadedAgent, replies: Sequence[Reply], input: str | None = "Do it.", **options: Any) -> RunResult:

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents import Entry, Origin, Project, load_agent
+from handrail.agents import Entry, Project, load_agent
 from handrail.agents.active_run import ShellConfig
 from handrail.agents.modules import forget_modules
 from handrail.agents.project import ProjectConfig, read_config
-from handrail.agents.registry import BUILT_IN, AgentReference
+from handrail.agents.registry import AgentReference, resolve
+from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.contrib.tools import GIT_READING, READING, ShellRule
 from handrail.errors import (
     AgentError,
@@ -41,13 +42,10 @@ class Plan:
 """
 
 
-FILES = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
-
-
-def problem(folder: Path, *, built_ins: tuple[Entry, ...] = ()) -> HandrailError:
+def problem(folder: Path) -> HandrailError:
     """Why a project cannot be loaded."""
     with pytest.raises(HandrailError) as caught:
-        Project.load(folder, built_ins=built_ins)
+        Project.load(folder)
     return caught.value
 
 
@@ -58,14 +56,14 @@ def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(
     write(tmp_path, {"desk.agent": agent("desk", tools="[ping]", toolsets="[files, research, more]")})
     write(tmp_path, {"research.agent": agent("research", toolsets="[research]"), "tools/money.py": PING})
     write(tmp_path, {"tools/__init__.py": "KINDS = 1", "tools/__main__.py": "1 / 0"})
-    more = Entry("more", "toolset", FunctionToolset(), Origin("program"))
-    project = Project.load(str(tmp_path), built_ins=[FILES], entries=[more])
+    more = Entry("more", "toolset", FunctionToolset(), "program")
+    project = Project.load(str(tmp_path), entries=[more])
     assert list(project.agents) == ["desk", "research"]
-    desk = project.resolve("desk")
+    desk = resolve(project.agents["desk"], project.registry)
     assert desk.file is project.agents["desk"]
     assert [entry.label for entry in (*desk.tools, *desk.toolsets)] == wording
-    assert desk.toolsets[0] is FILES
-    assert project.resolve(project.agents["research"]).toolsets[0].value == AgentReference("research")
+    assert desk.toolsets[0] is BUILT_INS[0]
+    assert resolve(project.agents["research"], project.registry).toolsets[0].value == AgentReference("research")
     assert project.folder == tmp_path.resolve()
 
 
@@ -74,9 +72,9 @@ def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording
     config = "[tool.handrail]\nagents = ['agents/*.agent']\npython = ['lib/*.py']\nmodel = 'test'"
     write(tmp_path, {"pyproject.toml": config, "agents/desk.agent": agent("desk", tools="[ping]"), "tools.py": "1 / 0"})
     write(tmp_path, {"other.agent": "not read", "lib/money.py": PING})
-    project = Project.load(tmp_path, built_ins=())
+    project = Project.load(tmp_path)
     assert project.config.model == "test"
-    assert [entry.label for entry in project.registry.entries] == wording
+    assert [entry.label for entry in project.registry.entries[len(BUILT_INS) :]] == wording
 
 
 @pytest.mark.parametrize("name", ["nowhere", "file", "a\0b"])

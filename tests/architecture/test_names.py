@@ -30,7 +30,7 @@ FACES = {
     "handrail.adapters.pydantic_ai": """HandrailCapability HandrailToolset PipelineCapability PromptResponse
         PydanticAIAdapter RUN_CONTEXT StoredHistory tool_context""",
     "handrail.agents": """AgentFile Answer ApprovalRules Asker BUILT_INS CallEnded CallStarted CallWaits
-        Decision Entry GatedCall Judgement Listener LoadedAgent Origin Project PythonOptions QuestionAsked
+        Decision Entry GatedCall Judgement Listener LoadedAgent Project PythonOptions QuestionAsked
         QuestionDecided Registry Rule RunEnded RunEvent RunOptions RunResult RunStarted RunWarned SandboxOptions
         TextDelta current_run files_toolset judge_call load_agent parse_agent_file parse_rules python_toolset
         read_agent_file read_rules sandbox_toolset shell_toolset toolset_factory""",
@@ -79,7 +79,7 @@ FACES = {
         result_masking schema schema_masking stored_codec""",
     "handrail.session": """Append CallRef Change DatabaseConnection OpenCall Reducer Replace Session SessionSnapshot
         SessionStore Slice SlicePolicy SliceView Unchanged append_all reducer replace_latest stored_as upsert_by""",
-    "handrail.store": """ClaimOwner EFFECT_STATUSES EffectRow EffectStatus LedgerStore MemoryStore MemoryStore
+    "handrail.store": """ClaimOwner EffectRow EffectStatus LedgerStore MemoryStore MemoryStore
         SqliteStore Store WatchCallback open""",
     "handrail.store.postgres": "PostgresStore Server harmless_address",
     "handrail.taint": "Provenance Sanitized TaintPolicy Tainted taint_by_answer list_taints",

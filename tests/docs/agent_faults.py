@@ -322,7 +322,6 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "is a link out of the project": lambda folder: _linked(folder, "tools.py", "../shared.py"),
     "cannot be listed": _loop,
     "cannot be worked on as a whole": _whole_disk,
-    "has no agent": lambda folder: raised(lambda: load_agent(written(folder, {})).project.resolve("dsk")),
     "no agent is running here": lambda _: raised(current_run),
     "which model is agent": lambda folder: raised(lambda: load_agent(written(folder, {})).run("Go.")),
     "run would stop the event loop": _on_a_loop,
@@ -401,10 +400,7 @@ SAYS_ITS_CURE: Mapping[str, Sequence[str]] = {
         "A toolset of that name exists",
         "A tool of that name exists",
     ),
-    "AgentError": (
-        "has no agent",
-        "no agent is running here",
-    ),
+    "AgentError": ("no agent is running here",),
     "PromptValidationError": ("or External(...)",),
     "ApprovalRulesError": (
         "known fields: defaults",

@@ -36,6 +36,7 @@ _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.
 _NAME = re.compile(r"`([\w./-]+\.\w+)`[^`]*:$")
 _CONTINUED = re.compile(r" \\\n +")
 _TOOK = re.compile(r"\bin \d+\.\d+s\b")
+_FIXTURES = "handrail.testing.fixtures"
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
     "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
@@ -205,8 +206,8 @@ def _carry_out(words: list[str]) -> int:
         case ["handrail", *arguments]:
             return main(arguments)
         case [program, *arguments]:
-            python = {"python": [sys.executable], "pytest": [sys.executable, "-m", "pytest"]}
-            # A reader has pytest alone; the plugins of this project add lines, the more of them in CI.
+            python = {"python": [sys.executable], "pytest": [sys.executable, "-m", "pytest", "-p", _FIXTURES]}
+            # A reader has pytest and Handrail alone; other plugins of this project add lines, the more of them in CI.
             environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
             return subprocess.run(
                 [*python.get(program, [program]), *arguments], env=environment, check=False

@@ -42,7 +42,6 @@ from handrail.errors import (
     LedgerError,
     PromptEvaluationError,
     PromptValidationError,
-    SchemaError,
     UnboundResourceError,
 )
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
@@ -314,14 +313,14 @@ def test_a_running_effect_is_not_forgotten() -> None:
 
 
 def test_defaults_that_are_made_for_each_call_are_refused() -> None:
-    """A default that a factory makes is no part of parameters: two equal requests would have two keys."""
+    """A default that a factory makes for each call is refused."""
 
     @dataclass(frozen=True)
     class Order:
         item: str
         number: str = field(default_factory=str)
 
-    with pytest.raises(SchemaError):
+    with pytest.raises(PromptValidationError):
         Tool[Order, str](name="order", description="Orders.", idempotency=IdempotencyConfig())
 
 

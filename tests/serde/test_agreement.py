@@ -144,13 +144,6 @@ def test_what_the_schema_does_not_say_is_refused(kind: object, text: str) -> Non
     refusal(ParseError, parsed, kind, text)
 
 
-@pytest.mark.parametrize("kind, text, value", [(Folding, '"A"', Folding.LOW), (Mixed, '"two"', Mixed.NUMBER)])
-def test_what_an_enum_makes_of_other_values_is_taken_from_a_store(kind: Any, text: str, value: object) -> None:
-    """A store may hold the values of an older version of the enum; a model has the published ones."""
-    cls: Any = dataclasses.make_dataclass("Held", [("x", kind)])
-    assert stored_codec(cls).parse_json(f'{{"x":{text}}}').x is value
-
-
 @pytest.mark.parametrize("text", [" 1", "1_0", "", "x", "1,5", "\u0661", "1/3", "--1"])
 def test_a_decimal_in_another_form_is_told_what_the_form_is(text: str, wording: Wording) -> None:
     """In the words of the pattern, whatever pydantic says of it."""

@@ -92,7 +92,7 @@ def yaml_fault(text: str) -> str:
 
 VALUES: dict[str, Any] = (
     {text: text for text in ("on", "yes", "2026-01-01", "nULL", "1__0", "0b", "=", "<<")}
-    | {"true": True, "~": None, "010": 10, "-0x1F": -31, "0o17": 15, "1_000": 1000, "1.": 1.0, ".5e1": 5.0}
+    | {"true": True, "~": None, "010": 10, "-0x1F": -31, "0o17": 15, "1_000": "1_000", "1.": 1.0, ".5e1": 5.0}
     | {"-.Inf": -math.inf, '"on"': "on", r'"\ud83d\ude00"': "😀", r'"\0"': "\0"}
 )
 

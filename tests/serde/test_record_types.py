@@ -255,7 +255,7 @@ class Constant:
 def test_a_default_that_is_made_for_each_call_is_refused(kind: type[Any], wording: Wording) -> None:
     """Of parameters, at its place: two equal calls would differ. It is not called to find out; results may have one."""
     assert str(refusal(SchemaError, codec, kind)) == wording
-    assert result_codec(kind)
+    result_codec(kind)
 
 
 def test_a_default_that_is_equal_for_each_call_is_taken() -> None:

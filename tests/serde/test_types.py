@@ -8,7 +8,6 @@ import enum
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, Literal, NamedTuple, NewType, TypeVar, cast
 from uuid import UUID
 
@@ -16,12 +15,12 @@ import pydantic
 import pytest
 from pydantic import BaseModel, Field, RootModel, TypeAdapter, ValidationError, computed_field
 from pydantic_core import CoreConfig, SchemaSerializer, SchemaValidator, core_schema
-from typing_extensions import TypeAliasType, TypedDict, get_type_hints
+from typing_extensions import TypeAliasType, TypedDict
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec
 from handrail.serde.adapter import closed_adapter
-from handrail.serde.annotations import accept_type, known_type, strip_annotated
+from handrail.serde.annotations import accept_type, strip_annotated
 from handrail.serde.core_schemas import Core, make_serializer, make_validator, rebuilt
 from tests.kit import refusal
 from tests.serde.kit import OpenModel, Status, Step
@@ -205,27 +204,6 @@ def test_names_and_decorations_are_looked_through() -> None:
     assert codec(Wrapped).schema["properties"]["noted"] == {"exclusiveMinimum": 0, "type": "integer"}
     assert strip_annotated(Annotated[Name, 1]) is str
     assert strip_annotated(Rows[int]) == list[int]
-
-
-OUTER = {"Thing": int, "str": bytes, "Many": list[int], "nothing": None}
-INNER = {"Thing": bool}
-
-
-KNOWN: Final[list[Any]] = [
-    *(float, "int", "str", "Thing", list[int] | None, dict[str, list[int]], list[Annotated[int, 5]]),
-    Annotated[int, "text that is not evaluated"],
-]
-UNKNOWN: Final[list[Any]] = [
-    *(None, "None", "int | str", "Many", "nothing", "unknown", list["SimpleNamespace"], "Any", Literal["Thing"], ...)
-]
-
-
-def test_a_type_that_is_known_is_the_one_that_the_annotation_means() -> None:
-    """Names are looked up as text is evaluated: those inside hide those outside, and these hide builtins."""
-    for known in KNOWN:
-        holder = SimpleNamespace(__annotations__={"it": known})
-        assert known_type(known, INNER, OUTER) == get_type_hints(holder, OUTER, INNER, include_extras=True)["it"]
-    assert [known_type(each, INNER, OUTER) for each in UNKNOWN] == [None] * len(UNKNOWN)
 
 
 # Untyped, because type checkers want to see aliases as statements.

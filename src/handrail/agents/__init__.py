@@ -24,7 +24,7 @@ from handrail.agents.agent_file import AgentFile, parse_agent_file, read_agent_f
 from handrail.agents.approval.decisions import Answer, Asker, Decision, GatedCall, Judgement
 from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call, parse_rules, read_rules
 from handrail.agents.project import Project
-from handrail.agents.registry import Entry, Origin, Registry, toolset_factory
+from handrail.agents.registry import Entry, Registry, toolset_factory
 from handrail.agents.run.interface import (
     CallEnded,
     CallStarted,
@@ -65,7 +65,6 @@ __all__ = [
     "Judgement",
     "Listener",
     "LoadedAgent",
-    "Origin",
     "Project",
     "PythonOptions",
     "QuestionAsked",

@@ -46,7 +46,6 @@ from typing import cast
 from handrail.agents.registry import (
     Entry,
     ExportFault,
-    Origin,
     check_exports,
     collect_entries,
     collect_items,
@@ -60,30 +59,22 @@ _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _ONE_AT_A_TIME = RLock()
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectModule:
-    """An imported module of a project, the very one that its other modules import, with its file (`tools/money.py`)."""
-
-    where: str
-    module: ModuleType
-
-
-def import_modules(folder: Path, files: Iterable[Path]) -> tuple[list[ProjectModule], list[DiscoveryError]]:
+def import_modules(folder: Path, files: Iterable[Path]) -> tuple[dict[str, ModuleType], list[DiscoveryError]]:
     """Imports files of a project folder, given from there; files that were imported before are not executed again.
 
-    Returns the modules that could be imported, in the order of their files, and why others could not. If there is such
-    a problem, no module that was imported now stays in `sys.modules`.
+    Returns the modules that could be imported, by their files and in the order of these, and why others could not. If
+    there is such a problem, no module that was imported now stays in `sys.modules`.
     """
     with _ONE_AT_A_TIME:
         package = _prepare_package(folder.resolve())
         before = set(_names_below(package))
-        modules: list[ProjectModule] = []
+        modules: dict[str, ModuleType] = {}
         problems: list[DiscoveryError] = []
         is_sound = False
         try:
             for where in dict.fromkeys(file.as_posix() for file in files):
                 try:
-                    modules.append(ProjectModule(where, _import(folder.resolve(), package, where)))
+                    modules[where] = _import(folder.resolve(), package, where)
                 except DiscoveryError as problem:
                     problems.append(problem)
             is_sound = not problems
@@ -229,16 +220,16 @@ _LISTS = ("TOOLS", "TOOLSETS")
 _HINT = "\n__all__ counts because there is no TOOLS; define TOOLS to choose tools, TOOLS = [] for none"
 
 
-def discover(modules: Iterable[ProjectModule]) -> tuple[list[Entry], list[DiscoveryError]]:
+def discover(modules: Mapping[str, ModuleType]) -> tuple[list[Entry], list[DiscoveryError]]:
     """The tools and toolsets of all modules, and a problem for each one with exports that cannot be registered.
 
     A module with a fault hides no other, and its error lists all of its faults.
     """
     entries: list[Entry] = []
     problems: list[DiscoveryError] = []
-    for module in modules:
+    for where, module in modules.items():
         try:
-            entries += exports(module.module, where=module.where)
+            entries += exports(module, where=where)
         except DiscoveryError as problem:
             problems.append(problem)
     return entries, problems
@@ -250,22 +241,21 @@ def exports(module: ModuleType, *, where: str) -> list[Entry]:
     `where` is its file. A `DiscoveryError` lists all exports that cannot be registered.
     """
     names = vars(module)
-    origin = Origin("module", where)
     faults: list[ExportFault] = []
     # `TOOLS` replaces `__all__` as a whole, so that a module can export names to Python without offering them to
     # agents.
     if "TOOLS" in names:
-        entries = collect_entries("tool", names["TOOLS"], origin, faults)
+        entries = collect_entries("tool", names["TOOLS"], where, faults)
     else:
-        entries = _collect_all(module, origin, faults) if "__all__" in names else []
+        entries = _collect_all(module, where, faults) if "__all__" in names else []
     hint = _HINT if faults and "TOOLS" not in names else ""
     if "TOOLSETS" in names:
-        entries += collect_entries("toolset", names["TOOLSETS"], origin, faults)
+        entries += collect_entries("toolset", names["TOOLSETS"], where, faults)
     check_exports(f"{where} exports what cannot be registered", faults, module=where, hint=hint)
     return entries
 
 
-def _collect_all(module: ModuleType, origin: Origin, faults: list[ExportFault]) -> list[Entry]:
+def _collect_all(module: ModuleType, origin: str, faults: list[ExportFault]) -> list[Entry]:
     names: object = vars(module)["__all__"]
     if not isinstance(names, list | tuple):
         kind = "None" if names is None else f"of type {type(names).__name__}"

@@ -38,11 +38,10 @@ from pydantic import AfterValidator, Field
 from handrail.agents.active_run import ShellConfig
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.modules import discover, import_modules
-from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, ToolsetFactory, resolve
+from handrail.agents.registry import AgentReference, Entry, Registry, ToolsetFactory, resolve
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.contrib.tools import GIT_READING, READING, ShellRule
 from handrail.errors import (
-    AgentError,
     AgentFileError,
     DiscoveryError,
     DocumentError,
@@ -55,7 +54,7 @@ from handrail.errors import (
 )
 from handrail.serde import codec, parse
 from handrail.serde.document import read_document
-from handrail.serde.formatting import enumerated, nearest, shorten
+from handrail.serde.formatting import shorten
 
 READY_RULES: Mapping[str, tuple[ShellRule, ...]] = {
     "reading": READING,
@@ -160,20 +159,18 @@ class Project:
         cls,
         folder: str | PathLike[str],
         *,
-        built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
     ) -> Project:
         """Loads a project: reads its agent files, and imports its modules unless they are imported already.
 
         Args:
             folder: the project folder.
-            built_ins: entries that every project has.
-            entries: more of them, from the program.
+            entries: tools and toolsets from the program, beside the built-in ones.
 
         Raises:
             HandrailError: the one problem that there is; of several a `ProjectError`, whose `problems` has each.
         """
-        project, problems = cls.survey(folder, built_ins=built_ins, entries=entries)
+        project, problems = cls.survey(folder, entries=entries)
         if project is None or problems:
             raise as_one(Path(folder), problems)
         return project
@@ -183,7 +180,6 @@ class Project:
         cls,
         folder: str | PathLike[str],
         *,
-        built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
     ) -> tuple[Project | None, tuple[HandrailError, ...]]:
         """A project without its faulty agents and modules, and every problem; the arguments are those of `load`.
@@ -210,8 +206,7 @@ class Project:
         # Agents are entries like others, so an agent and a toolset of one name are reported as any two entries are.
         inputs = _inputs(folder, agents, problems)
         references = [
-            Entry(name, "toolset", AgentReference(name, inputs.get(name)), Origin("agent", where))
-            for name, (where, _) in agents.items()
+            Entry(name, "toolset", AgentReference(name, inputs.get(name)), where) for name, (where, _) in agents.items()
         ]
         if config.mcp is not None:
             try:
@@ -219,28 +214,12 @@ class Project:
             except DocumentError as problem:
                 problems.append(problem)
         try:
-            registry = Registry.of([*built_ins, *entries, *exports, *references])
+            registry = Registry((*BUILT_INS, *entries, *exports, *references))
         except RegistryError as problem:
             return None, (*problems, problem)
         by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
         project = cls(folder, config, by_name, registry, inputs)
         return project, tuple(problems) or tuple(_unresolved(project))
-
-    def resolve(self, agent: AgentFile | str) -> ResolvedAgent:
-        """The entries that an agent names: one of this project, by its name, or any agent file.
-
-        Raises:
-            AgentError: the project has no agent of that name.
-            ResolutionError: the agent names entries that do not exist.
-        """
-        if isinstance(agent, AgentFile):
-            return resolve(agent, self.registry)
-        if agent not in self.agents:
-            name = shorten(agent, _LONGEST_NAME)
-            hint = f" Did you mean {near!r}?" if (near := nearest(name, self.agents)) else ""
-            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, near=name) or "none"
-            raise AgentError(f"the project {self.folder} has no agent {name!r}.{hint} Its agents are: {there}.")
-        return resolve(self.agents[agent], self.registry)
 
 
 def _server_toolsets(folder: Path, file: str) -> list[Entry]:
@@ -249,7 +228,7 @@ def _server_toolsets(folder: Path, file: str) -> list[Entry]:
 
     servers = [SharedServer(*configured) for configured in read_servers(folder / file, shown_as=file)]
     factories = [(shared.server.name, ToolsetFactory(shared.make_section)) for shared in servers]
-    return [Entry(name, "toolset", factory, Origin("module", file)) for name, factory in factories]
+    return [Entry(name, "toolset", factory, file) for name, factory in factories]
 
 
 def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:
@@ -285,8 +264,8 @@ def _inputs(
         # The fault of a module that exports tools, too, is among the problems already.
         problems += [fault for fault in faults if str(fault) not in set(map(str, problems))]
         try:
-            for module in modules:
-                inputs[name] = codec(getattr(module.module, kind)).kind
+            for module in modules.values():
+                inputs[name] = codec(getattr(module, kind)).kind
         except (AttributeError, SchemaError) as error:
             why = f"{path} has no {kind}" if isinstance(error, AttributeError) else error
             text = f"input_model_ref: {ref} is not the type of an input, such as tools.py:Ticket: {why}"
@@ -297,7 +276,7 @@ def _inputs(
 def _unresolved(project: Project) -> Iterator[ResolutionError]:
     for file in project.agents.values():
         try:
-            project.resolve(file)
+            resolve(file, project.registry)
         except ResolutionError as problem:
             yield problem
 

@@ -97,33 +97,20 @@ ToolsetDef = AbstractToolset[Any] | Section[Any] | ToolsetFactory | AgentReferen
 """The value behind the name of a toolset."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where an entry comes from, for messages.
-
-    `where` is the file below the project folder; empty for built-in entries.
-    """
-
-    kind: Literal["built-in", "module", "agent", "program"]
-    where: str = ""
-
-    def __str__(self) -> str:
-        """In words: `built-in`, `tools.py`."""
-        return self.where or self.kind
-
-
 EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The names of tools, toolsets and agents; all of a name must match."""
 
-BUILT_IN = Origin("built-in")
+BUILT_IN = "built-in"
 """The origin of built-in entries."""
 
-_PROGRAM = Origin("program")
+_PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A registered tool or toolset: a name of one kind, the very object, and where it comes from.
+
+    `origin` is a file below the project folder, `built-in` or `program`.
 
     Raises:
         RegistryError: the name is not valid.
@@ -132,7 +119,7 @@ class Entry:
     name: str
     kind: Kind
     value: ToolDef | ToolsetDef
-    origin: Origin
+    origin: str
 
     def __post_init__(self) -> None:
         if EXPORT_NAME_PATTERN.fullmatch(self.name) is None:
@@ -170,7 +157,7 @@ class _Refused(Exception):  # its argument is the reason why an export cannot be
 
 
 def collect_entries(
-    kind: Kind, value: object, origin: Origin, faults: list[ExportFault], *, field: str = ""
+    kind: Kind, value: object, origin: str, faults: list[ExportFault], *, field: str = ""
 ) -> list[Entry]:
     """The entries of a list, a tuple or a mapping of tools, or of toolsets; its items are neither called nor changed.
 
@@ -191,7 +178,7 @@ def collect_entries(
 
 
 def collect_items(
-    kind: Kind, items: Iterable[tuple[str | None, object]], origin: Origin, faults: list[ExportFault]
+    kind: Kind, items: Iterable[tuple[str | None, object]], origin: str, faults: list[ExportFault]
 ) -> list[Entry]:
     """The entries of items with their keys; a name that comes a second time is a fault."""
     entries: dict[str, Entry] = {}
@@ -231,7 +218,7 @@ def factory_fault(factory: ToolsetFactory) -> str | None:
     return fault and f"the factory {factory.qualname} {fault}; {cure}"
 
 
-def _entry(kind: Kind, key: str | None, item: object, origin: Origin) -> Entry:
+def _entry(kind: Kind, key: str | None, item: object, origin: str) -> Entry:
     if kind == "tool":
         tool = _tool(item)
         if key is not None and key != tool.name:
@@ -315,12 +302,15 @@ def _describe(item: object) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Registry:
-    """Tools and toolsets by name. Made by `Registry.of` or `Registry.of_python`; it never changes.
+    """Tools and toolsets by name; it never changes.
 
     Attributes:
         entries: the tools and toolsets that were registered, in their order.
         tools: the tools by name.
         toolsets: the toolsets by name.
+
+    Raises:
+        RegistryError: two entries of one kind have one name; the message has all of them.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -332,16 +322,6 @@ class Registry:
         for kind in ("tool", "toolset"):
             named = {entry.name: entry for entry in self.entries if entry.kind == kind}
             object.__setattr__(self, f"{kind}s", MappingProxyType(named))
-
-    @classmethod
-    def of(cls, entries: Iterable[Entry]) -> Registry:
-        """A registry of entries, an object that comes twice once.
-
-        Raises:
-            RegistryError: two entries of one kind have one name; the message has all of them.
-        """
-        # By identity: two equal entries from different places are a conflict.
-        return cls(tuple({id(entry): entry for entry in entries}.values()))
 
     @classmethod
     def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
@@ -360,7 +340,7 @@ class Registry:
 def _check(entries: tuple[Entry, ...]) -> None:
     origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
     for entry in entries:
-        origins[entry.name, entry.kind].append(str(entry.origin))
+        origins[entry.name, entry.kind].append(entry.origin)
     faults = {
         f"{kind} {name} comes from {' and from '.join(sorted(places))}; give one of them another name": name
         for (name, kind), places in origins.items()
@@ -381,41 +361,36 @@ class ResolvedAgent:
     toolsets: tuple[Entry, ...] = ()
 
 
-class _NameFault(NamedTuple):
-    name: str
-    text: str
-
-
 def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
     """The entries that an agent file names.
 
     Raises:
         ResolutionError: some names are not registered, or their entries cannot be loaded or called; it has all of them.
     """
-    faults: list[_NameFault] = []
+    faults: list[tuple[str, str]] = []
     tools = tuple(_look_up("tool", file.tools, registry, faults))
     toolsets = tuple(_look_up("toolset", file.toolsets, registry, faults))
     if faults:
         where = f" ({file.path})" if file.path is not None else ""
         raise ResolutionError(
-            bullet_list(f"agent {file.name}{where} names what it cannot have", [fault.text for fault in faults]),
+            bullet_list(f"agent {file.name}{where} names what it cannot have", [text for _, text in faults]),
             agent=file.name,
-            names=[fault.name for fault in faults],
+            names=[name for name, _ in faults],
         )
     return ResolvedAgent(file, tools, toolsets)
 
 
-def _look_up(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_NameFault]) -> Iterator[Entry]:
+def _look_up(kind: Kind, names: Sequence[str], registry: Registry, faults: list[tuple[str, str]]) -> Iterator[Entry]:
     there = registry.tools if kind == "tool" else registry.toolsets
     other = registry.toolsets if kind == "tool" else registry.tools
     for name in names:
         if name not in there:
-            faults.append(_NameFault(name, _describe_missing(kind, name, there, other)))
+            faults.append((name, _describe_missing(kind, name, there, other)))
             continue
         entry = there[name]
         fault = factory_fault(entry.value) if isinstance(entry.value, ToolsetFactory) else None
         if fault is not None:
-            faults.append(_NameFault(name, f"`{kind}s:` has {name!r}: {entry.label}: {fault}"))
+            faults.append((name, f"`{kind}s:` has {name!r}: {entry.label}: {fault}"))
         yield entry
 
 

@@ -40,7 +40,7 @@ from typing import (
 from handrail.errors import PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.tool_result import ToolResult
-from handrail.serde.annotations import is_union, known_type, options_around, strip_annotated
+from handrail.serde.annotations import is_union, options_around, strip_annotated
 from handrail.serde.formatting import type_name
 
 P = TypeVar("P")
@@ -253,8 +253,6 @@ def resolve_annotation(annotation: object, function: AnyCallable, around: Mappin
     # `inspect.signature` follows `__wrapped__`, so its annotations use the names of the wrapped function's module.
     inner = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
     names: dict[str, Any] = getattr(getattr(inner, "__func__", inner), "__globals__", {})
-    if (simple := known_type(annotation, around, names)) is not None:
-        return simple
     # One annotation at a time: `get_type_hints` of the function raises for all if one name cannot be resolved.
     holder = SimpleNamespace(__annotations__={"it": annotation})
     return get_type_hints(holder, names, dict(around), include_extras=True)["it"]

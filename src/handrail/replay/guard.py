@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from handrail.errors import PlanRefusedError, ReplayEndedError, SessionError
 from handrail.prompt import Approval, PolicyDecision, Tool, ToolContext, ToolResult
@@ -35,9 +35,6 @@ from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.store.protocol import change_effect
 from handrail.undo.guards import CopyGuard
-
-CopyRoot: TypeAlias = Callable[[Path, int], Workplace]
-"""Copies a folder, as it was at the beginning, to the place of a number."""
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +79,7 @@ class ReplayGuard(CopyGuard):
         store: Store,
         original: Journal,
         replay: SessionRow,
-        copy: CopyRoot,
+        copy: Callable[[Path, int], Workplace],
         *,
         acting: Collection[str],
         reports_all: bool,

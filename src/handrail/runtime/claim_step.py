@@ -458,10 +458,10 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     """
     ledger, unknown = run.environment.find_ledger(), effects.Unknown(row).message
     # In another process, which has left the session, or left behind by its call in this one.
-    runs = await run.mode.write_to(ledger.units, partial(ledger.runs_elsewhere, row))
+    runs = await run.mode.write_to(ledger.units, partial(ledger.store.owner_lives, row))
     if row.status == "running" and (runs or row.claim in RUNNING_HANDLERS):
         raise OutcomeUnknownError(unknown)
-    runs = runs or any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
+    runs = bool(runs) or any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
     finding = await _ask_reconciler(run, tool, row, unknown) or effects.NotApplied("found out by its reconciler")
     proves = tool.external is not None and tool.external.reconcile_proves_absence
     if isinstance(finding, effects.NotApplied) and (runs or (at_once and not proves)):

@@ -44,7 +44,7 @@ name_late(
 )
 
 MAX_ARGUMENT_BYTES = 1_048_576
-"""The default limit on the arguments of one call."""
+"""The limit on the arguments of one call, as JSON in UTF-8."""
 
 MessageHook: TypeAlias = Callable[["ToolMessage", ToolCall, CallRef, "ExecutionMode"], Awaitable["ToolMessage"]]
 """Adds to the message of a call that is not nested; `handrail.adapters.hooks` has the one that there is."""
@@ -79,7 +79,6 @@ class Environment(RunScope):
         open_questions: the calls about which the approver is asked, or was when it was interrupted.
         records_questions: the approver itself records the questions that it leaves open.
         has_span: says of a call if the entry point has opened a span for it; telemetry adds to the current one then.
-        max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
         reader_name: the name of the tool that reads long results: `read_result`, or the next that is free.
         feedback: adds what the feedback providers of the prompt say; `None` if it has none.
         within: the call whose handler has made the run, by giving it the view that it has of its session: all calls of
@@ -101,7 +100,6 @@ class Environment(RunScope):
     open_questions: set[CallRef] = field(default_factory=set[CallRef], repr=False)
     records_questions: bool = False
     has_span: Callable[[CallRef], bool] = lambda _: False
-    max_argument_bytes: int = MAX_ARGUMENT_BYTES
     feedback: MessageHook | None = None
     within: Transaction | None = None
     settles: EffectRow | None = None

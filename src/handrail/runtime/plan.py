@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from handrail.prompt import RenderedPrompt, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources.context import CallScope
-from handrail.runtime.environment import Environment
+from handrail.runtime.environment import MAX_ARGUMENT_BYTES, Environment
 from handrail.runtime.ledger.records import recorded_arguments
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class ToolPlan:
             self.is_straight = self._is_straight(tool, environment)
 
     def _take(self, tool: Tool[Any, Any], environment: Environment) -> None:
-        self.parse = partial(tool.parse, max_bytes=environment.max_argument_bytes)
+        self.parse = partial(tool.parse, max_bytes=MAX_ARGUMENT_BYTES)
         self.dump = partial(recorded_arguments, masking=tool.masking)
         policies = self.prompt.policies.get(tool.name, self.prompt.prompt_policies)
         self.policies = policies if environment.guard is None else (*policies, environment.guard)

@@ -26,7 +26,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from decimal import Decimal, DecimalException
 from enum import Enum
 from typing import Any, Final, LiteralString, NamedTuple, cast
@@ -133,11 +132,10 @@ class Adapter(NamedTuple):
     serializer: SchemaSerializer  # writes them
 
 
-def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
+def closed_adapter(kind: object, *, recheck: bool = False) -> Adapter:
     """Makes an adapter for `kind` whose plain dataclasses take no unknown field and no NaN; may raise `BUILD_ERRORS`.
 
-    With `recheck` it looks into instances too, whose fields it would otherwise trust; `published` is that of
-    `agreeing`.
+    With `recheck` it looks into instances too, whose fields it would otherwise trust.
     """
     config = core_config(recheck=recheck)
     checked: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
@@ -146,7 +144,7 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     kinds = kinds_in(was)
     core = was if kinds.isdisjoint({"model", "union"}) else _prepared(was, config)
     # Most types hold nothing that is read otherwise, and to rebuild a core schema takes long.
-    agreed = core if kinds.isdisjoint(_DIFFERING) else agreeing(core, config, published=published)
+    agreed = core if kinds.isdisjoint(_DIFFERING) else agreeing(core, config)
     # A core schema compares by what it holds, so that a part which was rebuilt without a change is equal.
     # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
     validator = type_adapter.validator if agreed == was else make_validator(agreed, config)
@@ -177,10 +175,10 @@ def core_config(*, recheck: bool = False) -> CoreConfig:
     return {**_CORE, "revalidate_instances": _RECHECK} if recheck else _CORE
 
 
-def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core:
+def agreeing(core: Core, config: CoreConfig) -> Core:
     """The core schema of a validator that takes what the JSON Schema of `core` says.
 
-    With `published` an enum takes the values of the schema alone, and none that its `_missing_` adds.
+    An enum takes the values of the schema alone, and none that its `_missing_` adds.
     """
     definitions = core_definitions(core)
 
@@ -199,7 +197,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
                 **part,
                 "choices": [choice if choice == {"type": name} else (choice, name) for choice, name in pairs],
             }
-        steps = _steps_instead(part, config, published=published)
+        steps = _steps_instead(part, config)
         if not steps:
             return part
         # A value that a function has made is not JSON, which is all that the first of several steps takes.
@@ -209,7 +207,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
     return rebuilt(core, change)
 
 
-def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[CoreSchema]:
+def _steps_instead(core: Core, config: CoreConfig) -> list[CoreSchema]:
     kind = core["type"]
     if kind in _TEXTS:
         from_text = _from_text(core, config, *_TEXTS[kind])
@@ -217,21 +215,16 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
         return [_INTEGER_OR_TEXT, _less_exact(from_text)] if kind in _NUMBERS else [_TEXT, from_text]
     if kind == "literal" and not all(isinstance(value, str) for value in core["expected"]):
         return [_from_choice([(value, value) for value in core["expected"]], "literal_error")]
-    if kind == "enum" and not _is_read_as_published(core, published=published):
+    if kind == "enum":
+        has_more = getattr(core["cls"]._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
         members = [(value.value, value) for value in core["members"]]
-        from_choice = _from_choice(members, "enum", None if published else core["cls"])
-        return [_less_exact(from_choice)]
+        if has_more or not all(isinstance(value, str) for value, _ in members):
+            return [_less_exact(_from_choice(members, "enum"))]
     return []
 
 
 def _less_exact(read: CoreSchema) -> CoreSchema:
     return core_schema.chain_schema([read, core_schema.any_schema()])
-
-
-def _is_read_as_published(core: Core, *, published: bool) -> bool:
-    cls: Any = core["cls"]
-    has_more = getattr(cls._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
-    return not (published and has_more) and all(isinstance(member.value, str) for member in core["members"])
 
 
 # -------------------------------------------------------------------------------------------------------------- texts
@@ -273,7 +266,7 @@ def _is_other(number: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------ choices
 
 
-def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum] | None = None) -> CoreSchema:  # noqa: ANN401
+def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any) -> CoreSchema:  # noqa: ANN401
     # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
     accepted = str | int | None if all(type(value) is int for value, _ in pairs) else str | int | float | None
     # Equal numbers are one value in JSON, and Python holds `True` for equal to 1.
@@ -284,12 +277,9 @@ def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum
         # A function of the program before this step may have made the member already.
         if isinstance(value, Enum):
             value = value.value
-        if isinstance(value, accepted):
-            if (choice := choices.get((type(value) is bool, value), choices)) is not choices:
-                return choice
-            if cls is not None and not isinstance(value, bool):
-                with suppress(ValueError):
-                    return cls(value)
+        key = type(value) is bool, value
+        if isinstance(value, accepted) and (choice := choices.get(key, choices)) is not choices:
+            return choice
         raise PydanticKnownError(error, {"expected": expected})
 
     return core_schema.no_info_plain_validator_function(read_choice)

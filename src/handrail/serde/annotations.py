@@ -8,7 +8,6 @@ where, and what to write instead.
 
 from __future__ import annotations
 
-import builtins
 import enum
 import sys
 import types
@@ -16,8 +15,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, FrozenInstanceError, InitVar, fields, is_dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import date
 from functools import partial
 from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, TypeGuard, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -51,29 +49,6 @@ def subscriptable(cls: C) -> C:
 
 def _refuse_attribute(_: object, name: str, _value: object) -> None:
     raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def known_type(annotation: object, *names: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type
-    """The type that an annotation means, if that is seen without the time of `get_type_hints`; otherwise `None`.
-
-    A text may refer to `names`, those first that hide the others.
-    """
-    if isinstance(annotation, str):
-        binding = next((scope[annotation] for scope in (*names, vars(builtins)) if annotation in scope), None)
-        return binding if _is_class(binding) else None
-    return annotation if _is_resolved(annotation) else None
-
-
-def _is_resolved(hint: object) -> bool:
-    if _is_class(hint):
-        return True
-    args = get_args(hint)
-    # What is written beside a type in `Annotated` is never evaluated.
-    return bool(args) and all(map(_is_resolved, args[:1] if get_origin(hint) is Annotated else args))
-
-
-def _is_class(hint: object) -> bool:
-    return isinstance(hint, type) and get_origin(hint) is None
 
 
 def strip_annotated(kind: object) -> object:
@@ -196,8 +171,6 @@ def _field_type(field: Field[Any], owner: type[Any], path: str) -> object:
     names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
     module = sys.modules.get(owner.__module__)
     global_names = vars(module) if module else {}
-    if (hint_type := known_type(field.type, names, global_names)) is not None:
-        return hint_type
     # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
     try:
         return _evaluated(field.name, field.type, global_names, names)
@@ -276,9 +249,6 @@ _RENAMING: Final[Mapping[str, TypeFault]] = {
     ),
 }
 """What gives a field a second name or hides it: why that is not taken, and what to write instead."""
-
-SCALARS: Final = frozenset({str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta})
-"""The classes of values that JSON says as one text, number or constant."""
 
 _KEYS: Final = frozenset({str, int, UUID, date, Any, object})
 _DEEPEST = 60

@@ -19,15 +19,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
-import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import is_dataclass
-from enum import Enum
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -38,7 +34,6 @@ from handrail.errors import SchemaError
 from handrail.redaction import MASK, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.annotations import (
-    SCALARS,
     TypePlace,
     TypeWalk,
     accept_type,
@@ -66,8 +61,9 @@ from handrail.serde.core_schemas import (
     secret_parts,
     whole,
 )
-from handrail.serde.formatting import MEMBERS, shorten, type_name
+from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_schema import (
+    MEMBERS,
     Node,
     SchemaMode,
     TypeFault,
@@ -77,7 +73,6 @@ from handrail.serde.json_schema import (
     json_schema,
 )
 
-_MOST_SHAPES = 64
 _MARKS = (b'"writeOnly"', b'"password"')
 _LONGEST_REASON = 200
 
@@ -90,8 +85,6 @@ class Built(NamedTuple):
     facts: tuple[int, bool, bool]  # of its JSON Schema, as `find_facts` returns them
     schema: Node  # the JSON Schema of what is parsed, by which faults are explained
     shown_json: bytes  # that for the model, as JSON: `schema` for parameters, that of what is dumped for results
-    # Whether a value is known at little cost to be well typed: a dataclass of scalars.
-    is_exact: Callable[[object], bool]
     hides: bool = False  # whether a place is secret by its type or by a mark
     is_marked: bool = False  # whether a field is secret, and pydantic does not know it
 
@@ -104,9 +97,9 @@ def build(kind: object, mode: SchemaMode) -> Built:
     """
     _check_root(kind, mode)
     # Before pydantic sees the type: it would take much of what is refused here.
-    is_exact = _exactness(kind)
+    accept_type(kind)
     try:
-        adapter = closed_adapter(kind, published=mode == "validation")
+        adapter = closed_adapter(kind)
         _check_parts(kind, adapter, mode)
         schema, shown_json = _make_schemas(adapter, mode)
     except SchemaError:
@@ -117,7 +110,7 @@ def build(kind: object, mode: SchemaMode) -> Built:
     masked = adapter if mode == "validation" else masking_adapter(adapter)
     hides = any(mark in shown_json for mark in _MARKS)
     is_marked = hides and has_marks(adapter.core)
-    return Built(kind, masked, find_facts(schema), schema, shown_json, is_exact, hides, is_marked)
+    return Built(kind, masked, find_facts(schema), schema, shown_json, hides, is_marked)
 
 
 def _make_schemas(adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
@@ -155,26 +148,6 @@ def _member_schemas(core: Core) -> dict[str, Node]:
                 with suppress(PydanticInvalidForJsonSchema):
                     schemas[label] = json_schema(whole(choice, definitions), mode="validation")
     return schemas
-
-
-def _exactness(kind: object) -> Callable[[object], bool]:
-    records = accept_type(kind)
-    # The outermost comes first; it is not `kind` where that is a collection or a union of dataclasses.
-    cls, hints = records[0] if records else (object, dict[str, Any]())
-    inner = [strip_annotated(hint) for hint in hints.values()]
-    fields = [[*map(strip_annotated, get_args(hint))] if is_union(hint) else [hint] for hint in inner]
-    are_scalars = all(
-        isinstance(member, type) and (member in SCALARS or issubclass(member, Enum))
-        for field in fields
-        for member in field
-    )
-    # Each union multiplies the number of shapes; beyond the limit the lookup would cost more than it saves.
-    is_small = are_scalars and 0 < math.prod(map(len, fields)) <= _MOST_SHAPES
-    if not fields or not is_small or cls is not (get_origin(kind) or kind) or not is_dataclass(cls):
-        return lambda _: False
-    # The first field twice, because `attrgetter` gives a tuple for two names or more.
-    read, shapes = attrgetter(next(iter(hints)), *hints), {(shape[0], *shape) for shape in itertools.product(*fields)}
-    return lambda value: type(value) is cls and (*map(type, read(value)),) in shapes
 
 
 def _blamed(kind: object, error: Exception) -> SchemaError:
@@ -223,8 +196,8 @@ _CONSTANT: Final = (dict, frozenset, list, set, tuple)
 
 def _is_made_up(factory: object) -> bool:
     is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
-    kind = get_origin(factory) or factory  # `list[str]` makes what `list` makes, and the fields of a record have places
-    return not (factory is None or is_copy or is_record(kind) or kind in _CONSTANT)
+    maker = get_origin(factory) or factory  # `list[str]` makes what `list` makes; a record has places of its own
+    return not (factory is None or is_copy or is_record(maker) or maker in _CONSTANT)
 
 
 def _part_faults(part: Core) -> Iterator[TypeFault]:

@@ -5,7 +5,7 @@ knows its line and column, and which holds what JSON can say:
 
 - one document; no aliases, no tags (`!!int`), no directives but `%YAML 1.2`;
 - a key has at most 1024 characters with its quotes and escapes, as in YAML, unless it is written after `? `;
-- `on`, `yes` and dates are text; numbers may have underscores between their digits;
+- `on`, `yes`, dates, and numbers with underscores are text;
 - U+0085, U+2028 and U+2029 break lines, as in YAML 1.1, because ruamel.yaml reads them so; escaped, they do not;
 - values nest at most `MAX_YAML_DEPTH` deep; a deeper text is refused before it exhausts the stack.
 """
@@ -43,7 +43,6 @@ MAX_YAML_DEPTH = 64
 
 _LONGEST_NUMBER = 1_000
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2.2, rule 1
-_BETWEEN_DIGITS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
 _STEP = re.compile(r'\.([^.\[\]]+)|\[("(?:[^"\\]|\\.)*"|[0-9]+)\]')
 _COLON = "mapping values are not allowed here"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -101,11 +100,12 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         refusal: makes the error.
 
     Raises:
-        DocumentError: as `refusal` makes it: the file does not exist, or cannot be read; or as for `document_text`.
+        DocumentError: as `refusal` makes it: the file does not exist or cannot be read, is not a regular file, has more
+            than a million bytes, or is not UTF-8.
     """
     check_blocking("reading", path)
     try:
-        return document_text(path, file=file, what=what, refusal=refusal)
+        return _read(path, file=file, what=what, refusal=refusal)
     except FileNotFoundError as error:
         # `stat` follows links, so that the missing file may be what a link leads to.
         if path.is_symlink():
@@ -121,14 +121,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         raise refusal(f"this cannot be the path of a file: {error}", file=path_text) from error
 
 
-def document_text(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError) -> str:
-    """As `read_document`, for callers who handle a file that does not exist or cannot be opened.
-
-    Raises:
-        DocumentError: as `refusal` makes it: it is not a regular file, has more than a million bytes, or is not UTF-8.
-        OSError: it cannot be opened.
-        ValueError: the path is invalid.
-    """
+def _read(path: Path, *, file: str, what: str, refusal: ErrorFactory) -> str:
     # Before the file is opened: opening a pipe waits until another process writes to it.
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
@@ -297,15 +290,13 @@ def _value(text: str) -> str | int | float | bool | None:
     # `yes` and `on` are text in YAML 1.2, so that they are not here.
     if _BOOLEAN.fullmatch(text):
         return text.lower() == "true"
-    # Only to look for a number: a text that is none stays as it is written.
-    plain = _BETWEEN_DIGITS.sub("", text)
-    integer = _INTEGER.fullmatch(plain)
-    if not integer and not _REAL.fullmatch(plain):
+    integer = _INTEGER.fullmatch(text)
+    if not integer and not _REAL.fullmatch(text):
         return text
     # Before `int`, whose time grows with the square of the digits, and which refuses more than 4,300 of them.
-    if len(plain) > _LONGEST_NUMBER:
+    if len(text) > _LONGEST_NUMBER:
         raise ValueError(f"a number has at most {_LONGEST_NUMBER} characters; put text in quotes")
     if integer:
         # Base 0 knows the prefixes, but refuses `010`, which is ten in YAML 1.2.
-        return int(plain, 0 if plain.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10)
-    return float(plain.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        return int(text, 0 if text.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10)
+    return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from pydantic_core import ErrorDetails
 
 from handrail.serde.core_schemas import JSON_KINDS
-from handrail.serde.json_schema import Node, is_array, is_object, list_options, resolve_ref
+from handrail.serde.json_schema import MEMBERS, Node, is_array, is_object, list_options, resolve_ref
 
 _LONGEST_KEY = 60
 _LONGEST_PLACE = 120
@@ -70,11 +70,6 @@ def shorten(text: str, limit: int) -> str:
 def quote_value(text: str) -> str:
     """A text of a document as messages show it: quoted, and cut if it is long."""
     return repr(shorten(text, _LONGEST_KEY))
-
-
-def join_names(faults: Sequence[Exception]) -> str:
-    """Several faults of one document as one message, a line each."""
-    return f"{len(faults)} faults" + "".join(f"\n  {fault}" for fault in faults)
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -350,9 +345,6 @@ _WITHOUT_KEYS = {"array", "integer", "number", "string", "boolean", "null"}
 
 NO_VALUE_THERE: Final = object()
 """Stands for a value that the data does not hold."""
-
-MEMBERS: Final = "$memberSchemas"
-"""Where a schema by which faults are explained has those of the members of unions, by label; none that is shown has."""
 
 DataPath = tuple[str | int, ...]
 """Keys and positions from the root of the data."""

@@ -162,25 +162,24 @@ def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:
     return node
 
 
-def _nodes(node: object, root: Node, path: str, visited: set[str]) -> Iterator[tuple[str, Node]]:
-    if not is_object(node):
-        return
-    reference = node.get("$ref")
-    if isinstance(reference, str):
-        # By the reference and not by the path: a recursive type has no end of paths.
-        if reference not in visited:
-            visited.add(reference)
-            yield from _nodes(resolve_ref(node, root), root, path, visited)
-        return
-    yield path, node
-    for name, child in node.get("properties", {}).items():
-        yield from _nodes(child, root, f"{path}.{name}", visited)
-    yield from _nodes(node.get("items"), root, f"{path}[*]", visited)
-    yield from _nodes(node.get("additionalProperties"), root, f"{path}.*", visited)
-    for position, child in enumerate(node.get("prefixItems", ())):
-        yield from _nodes(child, root, f"{path}[{position}]", visited)
-    for child in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
-        yield from _nodes(child, root, path, visited)
+def _nodes(node: object) -> Iterator[Node]:
+    if is_array(node):
+        for part in node:
+            yield from _nodes(part)
+    elif is_object(node):
+        yield node
+        for word, part in node.items():
+            if word in _NAMING:
+                yield from _nodes(list(part.values()))
+            elif word not in _HOLDING_VALUES:
+                yield from _nodes(part)
+
+
+MEMBERS: Final = "$memberSchemas"
+"""Where a schema by which faults are explained has those of the members of unions, by label; none that is shown has."""
+
+_NAMING: Final = frozenset({"properties", "patternProperties", "$defs", MEMBERS})
+_HOLDING_VALUES: Final = frozenset({"default", "examples", "enum", "const", "discriminator"})
 
 
 def list_options(node: Node) -> list[Node]:
@@ -190,9 +189,9 @@ def list_options(node: Node) -> list[Node]:
 
 def find_facts(schema: Node) -> tuple[int, bool, bool]:
     """The number of required fields, whether a place takes any value, and whether one may hold NaN or an infinity."""
-    nodes = [*_nodes(schema, schema, "$", set())]
-    is_untyped = any(not node.keys() - _DESCRIBING or node.get("additionalProperties") is True for _, node in nodes)
-    holds_numbers = is_untyped or any(node.get("type") == "number" for _, node in nodes)
+    nodes = [*_nodes(schema)]
+    is_untyped = any(not node.keys() - _DESCRIBING or node.get("additionalProperties") is True for node in nodes)
+    holds_numbers = is_untyped or any(node.get("type") == "number" for node in nodes)
     return len(schema.get("required", ())), is_untyped, holds_numbers
 
 

@@ -44,7 +44,6 @@ from handrail.serde.json_schema import Node, SchemaMode
 from handrail.serde.json_values import (
     CHECKS_ALL,
     MAX_JSON_DEPTH,
-    MOST_DIGITS,
     MOST_LEVELS,
     MOST_WRITTEN,
     TOO_DEEPLY,
@@ -79,7 +78,7 @@ class Codec(Generic[T]):
     """
 
     __slots__ = (
-        *("_colons", "_has_any", "_is_exact", "_is_settled", "_may_hold_numbers", "_reads_back", "_schema"),
+        *("_colons", "_has_any", "_may_hold_numbers", "_reads_back", "_schema"),
         *("_for_store", "_shown_json", "_validate", "hides", "is_marked", "kind", "parsed_json"),
     )
 
@@ -90,9 +89,6 @@ class Codec(Generic[T]):
         self._for_store = for_store
         self._reads_back = for_store and is_read_back(build_.adapter.core)
         required, self._has_any, self._may_hold_numbers = build_.facts
-        # Whether an exact value is written as it is, if it is not long.
-        self._is_settled = not self._may_hold_numbers and not self._reads_back
-        self._is_exact = build_.is_exact
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
         self._colons = required if mode == "validation" else None
         self._validate: Callable[..., T] = build_.adapter.validator.validate_json
@@ -157,16 +153,10 @@ class Codec(Generic[T]):
             Exception: what a dataclass's own `__post_init__` raises when the fields are checked once more.
         """
         try:
-            if self._is_exact(value):
-                data = self.parsed_json(value)
-                if self._is_settled and len(data) <= MOST_DIGITS:
-                    return data
-            else:
-                # A microsecond slower, because pydantic reads the option anew each time.
-                data = self.parsed_json(value, warnings="error")
-                # pydantic writes `None` in the place of any type without a warning.
-                if data.find(b"null") >= 0:
-                    self._refuse_misfits(value, lambda line: line["input"] is None)
+            data = self.parsed_json(value, warnings="error")
+            # pydantic writes `None` in the place of any type without a warning.
+            if data.find(b"null") >= 0:
+                self._refuse_misfits(value, lambda line: line["input"] is None)
         except PydanticSerializationError:
             data = self._doubted(value)
         self._check_dumped(value, data)

@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail.errors import DocumentError, ParseError
 from handrail.serde.document import YamlList, YamlMap, YamlNode, YamlScalar, node_at
-from handrail.serde.formatting import join_names, quote_value
+from handrail.serde.formatting import quote_value
 from handrail.serde.typed import parse
 
 
@@ -17,7 +17,7 @@ def as_error(faults: list[DocumentError], kind: type[DocumentError], file: str) 
         return faults[0]
     # The keys are read in an order of their own; people fix a file from top to bottom.
     faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
-    return kind(join_names(faults), file=file, problems=tuple(faults))
+    return kind("\n  ".join((f"{len(faults)} faults", *map(str, faults))), file=file, problems=tuple(faults))
 
 
 class YamlFields:

@@ -15,7 +15,6 @@ from handrail.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from handrail.store.memory import MemoryStore
     from handrail.store.protocol import (
-        EFFECT_STATUSES,
         ClaimOwner,
         EffectRow,
         EffectStatus,
@@ -26,12 +25,11 @@ if TYPE_CHECKING:
     from handrail.store.sqlite.store import SqliteStore
     from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
 else:
-    _PROTOCOL = "EFFECT_STATUSES ClaimOwner EffectRow EffectStatus LedgerStore Store WatchCallback"
+    _PROTOCOL = "ClaimOwner EffectRow EffectStatus LedgerStore Store WatchCallback"
     _STORES = {"memory": "MemoryStore", "sqlite.store": "SqliteStore", "urls": "open"}
     __getattr__ = lazy_exports(__name__, _STORES | {"protocol": _PROTOCOL})
 
 __all__ = [
-    "EFFECT_STATUSES",
     "ClaimOwner",
     "EffectRow",
     "EffectStatus",

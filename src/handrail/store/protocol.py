@@ -35,9 +35,6 @@ from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 EffectStatus = Literal["running", "done", "failed", "unknown"]
 """The state of an effect; an effect that has no row has not been started."""
 
-EFFECT_STATUSES: frozenset[str] = frozenset(get_args(EffectStatus))
-"""All values of `EffectStatus`."""
-
 
 class ClaimOwner(NamedTuple):
     """The call of a session that has claimed an effect, and the opened store in whose process it runs.

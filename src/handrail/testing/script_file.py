@@ -38,12 +38,10 @@ def read_script(path: Path) -> Script:
     """Reads a script from a file.
 
     Raises:
-        ScriptError: it is not a regular file, not YAML in UTF-8, or not a script; the message has file, line and
-            column.
-        OSError: it cannot be opened.
+        ScriptError: it cannot be read, is not YAML in UTF-8, or not a script; the message has file, line and column.
     """
     try:
-        text = document.document_text(path, file=path.name, what="a script is a text file")
+        text = document.read_document(path, file=path.name, what="a script is a text file")
     except DocumentError as error:
         raise ScriptError(str(error)) from error
     return parse_script(text, name=path.name)

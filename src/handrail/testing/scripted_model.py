@@ -58,8 +58,7 @@ class ScriptedModel(FunctionModel):
         """A model that plays the script of a YAML file (`handrail.testing.script_file`).
 
         Raises:
-            ScriptError: the file is not a script; the message has file, line and column.
-            OSError: it cannot be opened.
+            ScriptError: the file cannot be read, or is not a script; the message has file, line and column.
         """
         return cls(read_script(Path(path)), name=name)
 

@@ -43,7 +43,7 @@ from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.calls import CallRef, ToolCall
 from handrail.session.conversation import Conversation, ConversationPart, OpenReply, Speaker, open_reply
 from handrail.store.protocol import change_effect
-from handrail.undo.planning import plan_after
+from handrail.undo.planning import plan as make_plan
 from handrail.undo.records import UNDO, UNDO_TOOL, find_undone
 from handrail.undo.steps import UndoPlan, UndoStep, undo_call
 from handrail.waiting import asynchronous_entry
@@ -122,7 +122,7 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
     if not (plan.is_complete or partial):
         stays = ", ".join(f"{step.tool} ({step.ref}): {step.why}" for step in plan.steps if not step.is_undone)
         raise UndoRefusedError(f"not every call can be undone; apply the plan in part, or see to {stays}", plan=plan)
-    present = await ASYNC.in_thread(bind(plan_after, plan.session, plan.after, plan.executors))
+    present = await ASYNC.in_thread(bind(make_plan, plan.session, executors=plan.executors, after=plan.after))
     done = await ASYNC.in_thread(bind(_find_done, plan))
     todo = [(step.ref, step.digest) for step in plan.steps if step.ref not in done]
     if [(step.ref, step.digest) for step in present.steps] != todo:
@@ -133,7 +133,7 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
     undone: list[tuple[UndoStep, ToolMessage]] = []
     failed: tuple[UndoStep, ToolMessage] | None = None
     for step, call, environment in calls:
-        approved = replace(environment, approver=_approve_each)
+        approved = replace(environment, approver=lambda _: True)  # the plan is approved, as a whole
         message = done.get(step.ref) or await invoke(call, step.ref.reply, approved, ASYNC)
         if not message.success:
             failed = step, message
@@ -141,10 +141,6 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
         undone.append((step, message))
         reached("undo-call-done")
     return await ASYNC.in_thread(bind(_settle, UndoReport(plan, tuple(undone), failed)))
-
-
-def _approve_each(_: ApprovalRequest) -> bool:
-    return True  # the plan is approved, as a whole
 
 
 def _find_done(plan: UndoPlan) -> dict[CallRef, ToolMessage]:
@@ -233,7 +229,7 @@ async def on_abort(
 async def _undo_after(executors: tuple[ToolExecutor, ...], after: int) -> UndoReport:
     for executor in executors:
         await executor.settle_open_async()
-    make = bind(plan_after, executors[0].environment.session, after, executors)
+    make = bind(make_plan, executors[0].environment.session, executors=executors, after=after)
     return await apply(await ASYNC.in_thread(make), partial=True)
 
 

@@ -56,6 +56,7 @@ def plan(
     to: tuple[str | None, str] | str | None = None,
     *,
     executors: ToolExecutor | Iterable[ToolExecutor],
+    after: int = 0,
 ) -> UndoPlan:
     """Plans the undo of the calls of a stored session; changes nothing.
 
@@ -65,6 +66,7 @@ def plan(
             unique, and `/ID` for one without a reply; by default the first call of the session.
         executors: those that have the tools, and the files, of its calls. `executor.settle_open()` asks the reconcilers
             of effects that are unknown, before a plan is made.
+        after: without `to`, the entry of the journal after which the calls are recorded.
 
     Raises:
         SessionUseError: the session is not stored, has no such call, or a call runs here; or an executor has another.
@@ -72,14 +74,7 @@ def plan(
         StoreError: the store cannot be read.
     """
     together = (executors,) if isinstance(executors, ToolExecutor) else tuple(executors)
-    return plan_after(session, 0, together, to=to)
-
-
-def plan_after(
-    session: Session, after: int, executors: tuple[ToolExecutor, ...], *, to: tuple[str | None, str] | str | None = None
-) -> UndoPlan:
-    """As `plan`, for the calls that are recorded after an entry of the journal, or for `to` and those after it."""
-    environments = _check(session, executors)
+    environments = _check(session, together)
     if (recorder := session.recorder) is None:
         raise AssertionError
     if error := recorder.flush():
@@ -91,7 +86,7 @@ def plan_after(
         # The calls nested in it are recorded before it.
         inside = [call.number for call in history.calls.values() if oldest.ref in call.ref.ancestors]
         after = min(oldest.number, *inside, oldest.number) - 1
-    return UndoPlan(session, tuple(_Planning(session, environments, history, after).steps()), after, executors)
+    return UndoPlan(session, tuple(_Planning(session, environments, history, after).steps()), after, together)
 
 
 def _find_call(history: SessionHistory, to: tuple[str | None, str] | str) -> CallHistory:
@@ -283,7 +278,7 @@ class _Planning:
         for ref in (call.ref, CallRef.nested(call.ref, "2")):
             if (row := store.find(f"{self.session.session_id}/{ref.key}")) is None:
                 break
-            calls = read_history(store, row, self.environments[0].find_ledger()).calls.values()
+            calls = read_history(store, row, self.environments[0].find_ledger(), {}).calls.values()
             if any(map(_leaves, calls)):
                 return row.session_id
         return ""

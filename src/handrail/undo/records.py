@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from handrail.prompt import ToolResult
@@ -52,7 +51,6 @@ def find_undone(ref: CallRef, tool: str) -> CallRef | None:
     return CallRef(ref.reply, ref.call_id.removeprefix(UNDO)) if is_undo else None
 
 
-_NO_KINDS: Mapping[str, type[Any]] = MappingProxyType({})
 OF_SESSION: Final = ("call:", "session:")
 """How the keys begin that belong to one session."""
 
@@ -128,7 +126,7 @@ class SessionHistory(NamedTuple):
 
 
 def read_history(
-    store: SessionStore, row: SessionRow, ledger: EffectLedger, kinds: Mapping[str, type[Any]] = _NO_KINDS
+    store: SessionStore, row: SessionRow, ledger: EffectLedger, kinds: Mapping[str, type[Any]]
 ) -> SessionHistory:
     """Reads the journal of a session up to the head of its row, and the rows of effects that its records leave open.
 

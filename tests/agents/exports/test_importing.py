@@ -14,7 +14,7 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import store
-from handrail.agents import AgentFile, Entry, Origin, Project, Registry, load_agent
+from handrail.agents import AgentFile, Entry, Project, Registry, load_agent
 from handrail.agents.modules import exports, forget_modules, import_modules, package_name
 from handrail.agents.registry import (
     BUILT_IN,
@@ -34,7 +34,7 @@ def loaded(folder: Path, *files: str) -> list[ModuleType]:
     """The modules of files that have no fault."""
     found = imported(folder, *files)
     assert not found[1]
-    return [module.module for module in found[0]]
+    return list(found[0].values())
 
 
 def problems(folder: Path, *files: str) -> list[str]:
@@ -120,7 +120,7 @@ def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path,
     (desk / "also.py").symlink_to("own.py")
     found = imported(desk, "tools.py", "lib/tools.py", "shop.py", "also.py")
     assert [str(problem) for problem in found[1]] == wording
-    assert [module.where for module in found[0]] == ["also.py"]
+    assert list(found[0]) == ["also.py"]
     assert not left.exists()
 
 
@@ -167,8 +167,7 @@ def import_desk(folder: Path, text: str = TOOLS) -> Any:
     """The module of the tools of a project in a folder."""
     folder.mkdir(exist_ok=True)
     (folder / "moved_notes.py").write_text(text)
-    (module,) = import_modules(folder, [Path("moved_notes.py")])[0]
-    return module.module
+    return import_modules(folder, [Path("moved_notes.py")])[0]["moved_notes.py"]
 
 
 @pytest.fixture
@@ -229,7 +228,7 @@ def make(ctx: RunContext[Any]) -> FunctionToolset[Any]:
     return FunctionToolset()
 
 
-def entry(name: str, origin: Origin = BUILT_IN, kind: Kind = "toolset") -> Entry:
+def entry(name: str, origin: str = BUILT_IN, kind: Kind = "toolset") -> Entry:
     """An entry with nothing much behind it."""
     return Entry(name, kind, AgentReference(name), origin)
 
@@ -239,12 +238,12 @@ def test_a_name_that_is_taken_is_told_with_both_origins(wording: Wording) -> Non
     """All of them in one message, those of what is built in as well as those of files and agents."""
     entries = [
         entry("files"),
-        entry("files", Origin("module", "tools.py")),
-        entry("desk", Origin("agent", "desk.agent")),
+        entry("files", "tools.py"),
+        entry("desk", "desk.agent"),
     ]
-    entries += [entry("ping", Origin("module", f"tools/{name}.py"), "tool") for name in ("b", "a")]
+    entries += [entry("ping", f"tools/{name}.py", "tool") for name in ("b", "a")]
     with pytest.raises(RegistryError) as caught:
-        Registry.of([*entries, entry("alone"), entry("desk", Origin("module", "tools.py"))])
+        Registry((*entries, entry("alone"), entry("desk", "tools.py")))
     assert caught.value.names == ("desk", "files", "ping")
     assert str(caught.value) == wording
 
@@ -314,7 +313,7 @@ def test_a_factory_without_parameters_is_refused_before_any_run(wording: Wording
         return FunctionToolset()
 
     factory = ToolsetFactory(cast("FactoryFunction", make))  # wrong on purpose
-    registry = Registry.of([Entry("made", "toolset", factory, Origin("module", "tools.py"))])
+    registry = Registry((Entry("made", "toolset", factory, "tools.py"),))
     told = str(refused(agent(toolsets=("made",)), registry))
     assert told == wording
 

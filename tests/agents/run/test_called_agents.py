@@ -25,8 +25,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail import store, tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, current_run
+from handrail.agents.registry import resolve
 from handrail.agents.run.run_group import open_child_session
-from handrail.agents.toolsets.builtin import built_ins
 from handrail.errors import RunAbortedError
 from handrail.prompt import External, ToolResult
 from handrail.runtime import EffectLedger, ToolCall
@@ -277,8 +277,8 @@ class Bank:
         boss = agent("boss", tools="[pay]", toolsets="[clerk, chief]")
         files = {"boss.agent": boss, "chief.agent": agent("chief", toolsets="[clerk]")}
         write(folder, {**files, "clerk.agent": agent("clerk", tools="[pay]")})
-        project = Project.load(folder, built_ins=built_ins(), entries=registry.entries)
-        return LoadedAgent(project, project.resolve("boss"))
+        project = Project.load(folder, entries=registry.entries)
+        return LoadedAgent(project, resolve(project.agents["boss"], project.registry))
 
 
 @pytest.fixture(params=["memory", "sqlite"])

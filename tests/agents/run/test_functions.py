@@ -26,6 +26,7 @@ from handrail import tool
 from handrail.adapters.hooks import FeedbackGiven, SentBack
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import CallEnded, LoadedAgent, Project, RunOptions, load_agent
+from handrail.agents.registry import resolve
 from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceError
 from handrail.prompt import BinaryPart, FeedbackTrigger, FilesExist, StaticFeedback, TextPart, ToolContext, ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
@@ -270,7 +271,7 @@ def test_input_is_a_value_or_json_of_its_type(tmp_path: Path, ref: str) -> None:
 async def test_callers_fill_the_fields(tmp_path: Path) -> None:
     """A call that does not fit is refused, and the next one is the whole task."""
     project = Project.load(agents(tmp_path))
-    boss = LoadedAgent(project, project.resolve("boss"))
+    boss = LoadedAgent(project, resolve(project.agents["boss"], project.registry))
     (report, *_) = await boss.inspect()
     assert sorted(report.parameters["properties"]) == ["cents", "order"]
     session = Session()

@@ -21,6 +21,7 @@ from typing_extensions import override
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, current_run, load_agent
 from handrail.agents.approval.decisions import ApprovalMode
+from handrail.agents.registry import resolve
 from handrail.errors import PromptEvaluationError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
@@ -205,10 +206,10 @@ async def test_a_name_of_both_kinds_is_the_tool_in_one_agent_and_the_toolset_in_
     calls = (Call("x", {"text": "1"}), Call("inner", {"text": "2"}))
     await play(both, called(*calls, c1=Outcome.ok("tool 1"), c2=Outcome.ok("toolset 2")))
     unknown, log = Outcome.failed(), CallLog()
-    only_tool = LoadedAgent(both.project, both.project.resolve("a"))
+    only_tool = LoadedAgent(both.project, resolve(both.project.agents["a"], both.project.registry))
     await play(only_tool, called(*calls, c1=Outcome.ok("tool 1"), c2=unknown), listener=log)
     assert log.told["c2"] == wording
-    only_toolset = LoadedAgent(both.project, both.project.resolve("b"))
+    only_toolset = LoadedAgent(both.project, resolve(both.project.agents["b"], both.project.registry))
     await play(only_toolset, called(*calls, c1=unknown, c2=Outcome.ok("toolset 2")), listener=log)
     assert log.told["c1"] == wording
 

@@ -13,12 +13,12 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
-from handrail.agents import Origin, toolset_factory
+from handrail.agents import Entry, toolset_factory
 from handrail.agents.registry import FactoryFunction
 from handrail.agents.toolsets.lifetimes import FactoryToolset
 
 CONTEXT: RunContext[Any] = RunContext(deps=None, model=TestModel(), usage=RunUsage(), run_step=1)
-TOOLS_FILE = Origin("module", "tools.py")
+TOOLS_FILE = "tools.py"
 
 
 @dataclass(slots=True)
@@ -94,7 +94,8 @@ def named(name: str) -> Callable[[], str]:
 
 def made(function: FactoryFunction, *, per_run_step: bool = False, name: str = "desk") -> FactoryToolset:
     """A factory as a toolset, registered in `tools.py`."""
-    return FactoryToolset(toolset_factory(function, per_run_step=per_run_step), name=name, origin=TOOLS_FILE)
+    factory = toolset_factory(function, per_run_step=per_run_step)
+    return FactoryToolset(factory, Entry(name, "toolset", factory, TOOLS_FILE))
 
 
 @dataclass(slots=True)

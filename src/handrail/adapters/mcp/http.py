@@ -1,6 +1,6 @@
 """A server of tools over streamable HTTP, as an ASGI application.
 
-Who may reach it is checked before a request is read: the `Host` and the `Origin` (by default those of this machine, so
+Who may reach it is checked before a request is read: the headers Host and Origin (by default those of this machine, so
 that a web page that a browser shows cannot call tools by a name that leads here), and with `auth` the bearer token, as
 an OAuth resource server. There is no provider of tokens here.
 """

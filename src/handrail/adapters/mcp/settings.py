@@ -33,10 +33,8 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import Field
 
 from handrail.adapters.mcp.connection import McpServer
-from handrail.adapters.mcp.tools import AskTool, ToolSettings, UndoneBy
+from handrail.adapters.mcp.tools import ToolDeclarations, ToolSettings
 from handrail.errors import DocumentError
-from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
-from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.serde.document import YamlMap, read_document, read_tree
 from handrail.serde.yaml_fields import YamlFields, as_error
 
@@ -47,7 +45,7 @@ _Seconds = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTable:
+class ServerTable(ToolDeclarations):
     """A server as it is written; see `McpServer` and `ToolSettings`."""
 
     command: tuple[str, ...] = ()
@@ -57,20 +55,7 @@ class ServerTable:
     cwd: str = "."
     start_timeout: _Seconds = 30
     prefix: str | None = None
-    only: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    external: tuple[str, ...] = ()
-    keys: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    forward_key: dict[str, str] = field(default_factory=dict[str, str])
-    reconcile: dict[str, AskTool] = field(default_factory=dict[str, AskTool])
-    undo: dict[str, UndoneBy] = field(default_factory=dict[str, UndoneBy])
-    untrusted: bool = True
     timeout: _Seconds | None = 300
-    max_result_chars: Annotated[int, Field(ge=MIN_RESULT_CHARS)] = MAX_RESULT_CHARS
-
-
-_SHARED: Final = {item.name for item in fields(ToolSettings)} & {item.name for item in fields(ServerTable)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +114,8 @@ def _configured(
     )
     timeout = None if table.timeout is None else timedelta(seconds=table.timeout)
     prefix = (f"{name}_" if several else "") if table.prefix is None else table.prefix
-    options: dict[str, Any] = {name: getattr(table, name) for name in _SHARED} | {"timeout": timeout, "prefix": prefix}
-    return ConfiguredServer(server, ToolSettings(**options))
+    declarations: dict[str, Any] = {item.name: getattr(table, item.name) for item in fields(ToolDeclarations)}
+    return ConfiguredServer(server, ToolSettings(**declarations, timeout=timeout, prefix=prefix))
 
 
 def passed_on(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:

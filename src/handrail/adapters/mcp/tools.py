@@ -24,9 +24,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import mcp_types as t
+from pydantic import Field
 
 from handrail.adapters.mcp.connection import McpConnection
 from handrail.adapters.mcp.content import fault_finder
@@ -34,6 +35,7 @@ from handrail.adapters.mcp_hints import hinted_effect
 from handrail.errors import EffectNotApplied, EffectUncertain, PromptValidationError, ToolValidationError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult, Undo
 from handrail.prompt.signature import Effect
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.prompt.tool_result import BinaryPart, ContentPart
 from handrail.redaction import redacted_logger
@@ -84,11 +86,10 @@ class UndoneBy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSettings:
+class ToolDeclarations:
     """What an operator declares about the tools of a server; tools are named as the server names them.
 
     Attributes:
-        prefix: stands before the name of each tool.
         only: globs; other tools are not offered. Empty for all.
         read: globs over tools that only read.
         state: globs over tools whose effects are not seen outside of the server.
@@ -98,11 +99,9 @@ class ToolSettings:
         reconcile: for a tool, which other tool says whether an effect has happened.
         undo: for a tool, which other tool undoes a call of it.
         untrusted: whether third parties write what the tools return.
-        timeout: how long a call may take; `None` for as long as the server takes.
         max_result_chars: as of `Tool`.
     """
 
-    prefix: str = ""
     only: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
@@ -112,8 +111,20 @@ class ToolSettings:
     reconcile: Mapping[str, AskTool] = field(default_factory=dict[str, AskTool])
     undo: Mapping[str, UndoneBy] = field(default_factory=dict[str, UndoneBy])
     untrusted: bool = True
+    max_result_chars: Annotated[int, Field(ge=MIN_RESULT_CHARS)] = MAX_RESULT_CHARS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSettings(ToolDeclarations):
+    """The declarations about the tools of a server, as a section or a proxy takes them.
+
+    Attributes:
+        prefix: stands before the name of each tool.
+        timeout: how long a call may take; `None` for as long as the server takes.
+    """
+
+    prefix: str = ""
     timeout: timedelta | None = timedelta(minutes=5)
-    max_result_chars: int = MAX_RESULT_CHARS
 
     def effect(self, tool: t.Tool) -> tuple[Effect, str]:
         """The effect of a tool, and where it is from: `"settings"`, `"hints"` or `"default"`."""

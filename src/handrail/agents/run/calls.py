@@ -35,7 +35,7 @@ from handrail.redaction import CALL_SECRETS, redacted, redacted_logger
 from handrail.runtime import ToolCall
 from handrail.runtime.approval import ask_policy
 from handrail.runtime.calls import gather_secrets, masks_in
-from handrail.runtime.environment import Environment
+from handrail.runtime.environment import MAX_ARGUMENT_BYTES, Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.plan import find_plan
 from handrail.serde import Masking, dump, schema_masking
@@ -219,7 +219,7 @@ async def foresee_call(
     if tool is None or masks_in(call, tool):  # it will be refused: secrets are not stored
         return None
     try:
-        params = tool.parse(call.arguments, max_bytes=environment.max_argument_bytes)
+        params = tool.parse(call.arguments, max_bytes=MAX_ARGUMENT_BYTES)
     except ParseError:
         return None
     resources = environment.resources.call_scope()

@@ -79,21 +79,10 @@ class DynamicAgent:
     tools: tuple[str, ...]
     toolsets: tuple[str, ...]
 
-    @property
-    def file(self) -> AgentFile:
-        """The agent file that it stands for."""
-        return AgentFile(
-            name=self.name,
-            instructions=self.instructions,
-            description=self.description,
-            tools=self.tools,
-            toolsets=self.toolsets,
-        )
-
 
 def session_agents(session: Session) -> dict[str, AgentFile]:
-    """The dynamic agents of a session, by name."""
-    return {agent.name: agent.file for agent in session[DynamicAgent]}
+    """The agent files that the dynamic agents of a session stand for, by name."""
+    return {agent.name: AgentFile(**asdict(agent)) for agent in session[DynamicAgent]}
 
 
 def _dynamic_agents() -> FunctionToolset[Any]:

@@ -138,13 +138,10 @@ class LabelledToolset(CombinedToolset[Any]):
         return LabelledToolset(sources, reserved=self.reserved, check=self.check, notify=self.notify)
 
 
+@dataclass
 class _StepToolset(WrapperToolset[Any]):
     # The tools of all members at one step, each with the member that calls it.
-    def __init__(
-        self, toolset: LabelledToolset, owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
-    ) -> None:
-        super().__init__(toolset)
-        self.owners = owners
+    owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -220,7 +217,7 @@ def _toolset(entry: Entry, agents: Mapping[str, AgentFile]) -> AbstractToolset[A
         factory = ToolsetFactory(lambda _ctx: current_run().tool_toolset(value, id=entry.name))
     else:
         factory = ToolsetFactory(lambda _ctx: value) if isinstance(value, Section) else value
-    return FactoryToolset(factory, name=entry.name, origin=entry.origin, kind=entry.kind)
+    return FactoryToolset(factory, entry)
 
 
 class Task(BaseModel):

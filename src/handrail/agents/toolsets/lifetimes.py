@@ -18,7 +18,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolse
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.active_run import current_run
-from handrail.agents.registry import BUILT_IN, FactoryProduct, Kind, Origin, ToolsetFactory
+from handrail.agents.registry import BUILT_IN, Entry, FactoryProduct, ToolsetFactory
 from handrail.errors import FactoryError
 from handrail.prompt import Section
 
@@ -33,13 +33,11 @@ class FactoryToolset(WrapperToolset[Any]):
 
     wrapped: AbstractToolset[Any]
 
-    def __init__(self, factory: ToolsetFactory, *, name: str, origin: Origin, kind: Kind = "toolset") -> None:
-        """Stands for the product; the factory is not called yet."""
+    def __init__(self, factory: ToolsetFactory, entry: Entry) -> None:
+        """Stands for the product; the factory is not called yet. `entry` is what it makes the toolset of."""
         super().__init__(_NO_TOOLS)
         self.factory = factory
-        self.name = name
-        self.origin = origin
-        self.kind: Kind = kind
+        self.entry = entry
         self._raw: FactoryProduct = None  # its last product: the same object again is not entered again
         self._entered: AbstractToolset[Any] | None = None  # the toolset that has to be left; steps may replace it
 
@@ -47,13 +45,13 @@ class FactoryToolset(WrapperToolset[Any]):
     @override
     def id(self) -> str:
         """The name under which the factory is registered."""
-        return self.name
+        return self.entry.name
 
     @property
     @override
     def label(self) -> str:
         """In words, for messages: `toolset files (built-in)`."""
-        return f"{self.kind} {self.name} ({self.origin})"
+        return self.entry.label
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> FactoryToolset:
@@ -62,7 +60,7 @@ class FactoryToolset(WrapperToolset[Any]):
         Raises:
             FactoryError: its product is not a toolset. Other errors of the factory get a note that names it.
         """
-        new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
+        new = FactoryToolset(self.factory, self.entry)
         # A factory for each step is called in `for_run_step`, which PydanticAI calls before it asks for tools.
         if not self.factory.per_run_step:
             new._raw = await new._call_factory(ctx)
@@ -117,19 +115,20 @@ class FactoryToolset(WrapperToolset[Any]):
             f"{self.label}: the factory {self.factory.qualname} returned an object of type "
             f"{type(product).__qualname__}; a factory returns a toolset, a section, or None for no tools."
         )
-        raise FactoryError(message, toolset=self.name, value_type=type(product))
+        raise FactoryError(message, toolset=self.entry.name, value_type=type(product))
 
     async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any]:
         if raw is None:
             return _NO_TOOLS
         try:
             # A section becomes a toolset here and not at registration, because its tools need the session of this run.
-            toolset = raw if isinstance(raw, AbstractToolset) else current_run().section_toolset(raw, id=self.name)
-            return await toolset.for_run(ctx)
+            if isinstance(raw, Section):
+                raw = current_run().section_toolset(raw, id=self.entry.name)
+            return await raw.for_run(ctx)
         except Exception as error:
             self._add_note(error)
             raise
 
     def _add_note(self, error: Exception) -> None:
-        by = "" if self.origin == BUILT_IN else f" by the factory {self.factory.qualname}"
+        by = "" if self.entry.origin == BUILT_IN else f" by the factory {self.factory.qualname}"
         error.add_note(f"{self.label} was being made{by}.")

@@ -24,7 +24,6 @@ from handrail.agents.inspection import Inspection, ToolReport, taint_remarks
 from handrail.agents.project import Project, agent_problems, reachable_agents
 from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.interface import RunOptions
-from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.unmatched_rules import Listings, unmatched_rules
 from handrail.cli.agents.progress import flatten_problems, format_problem, once, print_problems
 from handrail.cli.agents.settings import NamedModel, check_name, chosen_model
@@ -153,7 +152,7 @@ def collect_findings(agent_file: Path, rules: Path | None = None) -> Findings:
         findings.file = read_agent_file(folder / agent_file.name)
     except (AgentError, DocumentError) as error:
         findings.note(error)
-    project, problems = Project.survey(folder, built_ins=built_ins())
+    project, problems = Project.survey(folder)
     if project is not None and findings.file is not None:
         own = agent_problems(project, findings.file, problems)
         needed = set(map(str, own))

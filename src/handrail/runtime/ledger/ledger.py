@@ -223,10 +223,6 @@ class EffectLedger:
         if row is not None and row.status == "unknown" and effects.is_left_by(row, claim.row):
             self._change(row, disown(row))
 
-    def runs_elsewhere(self, row: EffectRow) -> bool:
-        """True if a handler of an unsettled effect runs in another process, or a running claim is renewed."""
-        return self.store.owner_lives(row) is True
-
     def leave_running(self, claim: Claimed) -> None:
         """Refuses equal calls while a handler runs that its caller has left behind."""
         self._given_up.append(claim.row)
@@ -253,7 +249,7 @@ class EffectLedger:
                 or it has not happened yet, and its handler, which its call has left behind, still runs elsewhere.
         """
         now = self.store.now()
-        if row.status == "unknown" and isinstance(finding, effects.NotApplied) and self.runs_elsewhere(row):
+        if row.status == "unknown" and isinstance(finding, effects.NotApplied) and self.store.owner_lives(row):
             process = process_in_words(row.owner.process)
             raise effects.refusal(row, f"and its handler still runs in {process}, so it may happen yet; end that first")
         changed = effects.resolved_row(prove_owner(self.store, row, now), finding, now=now, ttl=ttl)
