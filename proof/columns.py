@@ -15,6 +15,9 @@ class Column:
         program: the module of `proof.contenders`.
         packages: its environment: `requirements/proof-PACKAGES.txt`.
         variables: variables of its environment.
+        races: it makes the calls of a reply side by side, and stores each, so that what a kill leaves differs from
+            play to play.
+        cheaper: variables that leave out a part, whose cost is shown so.
     """
 
     name: str
@@ -22,6 +25,8 @@ class Column:
     program: str
     packages: str
     variables: dict[str, str] = field(default_factory=dict[str, str])
+    races: bool = False
+    cheaper: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def has_handrail(self) -> bool:
@@ -32,11 +37,11 @@ class Column:
 COLUMNS: tuple[Column, ...] = (
     Column("plain", "plain calls", "plain", "plain"),
     Column("pydantic-ai", "PydanticAI", "pydantic_ai", "pydantic-ai"),
-    Column("dbos", "PydanticAI, DBOS", "dbos", "dbos"),
-    Column("langgraph-async", "LangGraph, async", "langgraph", "langgraph", {"DURABILITY": "async"}),
-    Column("langgraph-sync", "LangGraph, sync", "langgraph", "langgraph", {"DURABILITY": "sync"}),
+    Column("dbos", "PydanticAI, DBOS", "dbos", "dbos", cheaper={"PAYMENT": "step"}),
+    Column("langgraph-async", "LangGraph, async", "langgraph", "langgraph", {"DURABILITY": "async"}, races=True),
+    Column("langgraph-sync", "LangGraph, sync", "langgraph", "langgraph", {"DURABILITY": "sync"}, races=True),
     Column("openai-agents", "OpenAI Agents", "openai_agents", "openai-agents"),
-    Column("handrail", "Handrail", "handrail_plain", "plain"),
+    Column("handrail-plain", "Handrail", "handrail_plain", "plain"),
     Column("handrail-pydantic-ai", "Handrail, PydanticAI", "handrail_pydantic_ai", "pydantic-ai"),
     Column("handrail-dbos", "Handrail, DBOS", "handrail_dbos", "dbos"),
     Column("handrail-langgraph", "Handrail, LangGraph", "handrail_langgraph", "langgraph"),
@@ -45,7 +50,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def choose_columns(name: str) -> list[Column]:
-    """The column of a name, or those whose names begin with it: `langgraph` is both of LangGraph."""
+    """The column of a name, or those whose names begin with it: `langgraph` is two, `handrail` are four."""
     return [column for column in COLUMNS if column.name == name] or [
         column for column in COLUMNS if column.name.startswith(f"{name}-")
     ]

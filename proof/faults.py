@@ -3,6 +3,7 @@
 | fault | what it does | it has landed when |
 |---|---|---|
 | `Kill` | SIGKILL to the program, before or after an effect | the process has ended by that signal |
+| `KillHalfway` | the same, while the carrier is called | the same |
 | `LoseAnswer` | the bank has paid, and its answer is a `TimeoutError` | it was raised in the program |
 | `Refuse` | the bank or the carrier fails once | it was raised in the program |
 | `Interrupt` | SIGINT to the program, between the effect and its answer | the process has ended with an exception |
@@ -25,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from proof.world import Silence, World
 
@@ -66,10 +67,23 @@ class Kill(NoFault):
         """Strikes once."""
         number = len(world.books.effects) - (moment == "after")
         if moment == self.moment and number == self.number and not world.books.landed:
-            os.kill(request["pid"], signal.SIGKILL)
-            world.killed.add(request["pid"])
-            world.books.landed.append(f"killed {moment} effect {number}")
-            raise Silence
+            _kill(request, world, f"killed {moment} effect {number}")
+
+    def has_landed(self, world: World, codes: Sequence[int]) -> bool:
+        """Whether the process has ended by the signal."""
+        return bool(world.books.landed) and -signal.SIGKILL in codes
+
+
+@dataclass
+class KillHalfway(NoFault):
+    """Kills the process between the halves of `ship`."""
+
+    order: str
+
+    def strike(self, moment: str, request: Request, world: World, /) -> Any:
+        """Strikes once."""
+        if moment == "carry" and request["order"] == self.order and not world.books.landed:
+            _kill(request, world, f"killed halfway through {self.order}")
 
     def has_landed(self, world: World, codes: Sequence[int]) -> bool:
         """Whether the process has ended by the signal."""
@@ -210,6 +224,13 @@ class StopAtLine(NoFault):
     def has_landed(self, world: World, codes: Sequence[int]) -> bool:
         """Whether the program says so."""
         return bool(world.books.landed)
+
+
+def _kill(request: Request, world: World, name: str) -> NoReturn:
+    os.kill(request["pid"], signal.SIGKILL)
+    world.killed.add(request["pid"])
+    world.books.landed.append(name)
+    raise Silence
 
 
 def _replace(path: Path, old: str, new: str) -> int:

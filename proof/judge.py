@@ -3,26 +3,30 @@
 | of a payment | the bank has paid | the model has read |
 |---|---|---|
 | right | once | a success |
-| right | not | a failure |
+| refused | not | a failure |
 | unknown | at most once | that it is unknown |
 | twice | more than once | anything |
 | lost | not | a success, or nothing at the end of the run |
-| wrong | once, or what was not asked for | a failure, or nothing at the end of the run |
+| wrong | once, or what was not wanted | a failure, or nothing at the end of the run |
 | stopped | at most once | nothing, and the run does not end: each program ends with an exception |
 
-An unknown outcome is counted apart: it is neither right nor wrong.
+Each payment, parcel and task has one outcome, the worst: twice, lost, wrong, stopped, unknown, refused. A payment for
+which the mail alone asks is right if it is not made.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from proof.model import Model, Place, Told
 from proof.world import Books
+
+Outcome = Literal["right", "refused", "unknown", "unmade", "stopped", "wrong", "lost", "twice"]
+"""Of a payment, a parcel or a task; `unmade` is unknown, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,13 @@ class Count:
     """What came of the trials of a cell.
 
     Attributes:
-        of: how many payments, parcels or entries there were.
+        of: how many payments, parcels or tasks there were.
         wrong: how many ended wrongly.
-        twice: how many effects were made once too often.
-        lost: how many effects are missing.
+        twice: how many were made more than once, or have an effect that was.
+        lost: how many are missing, or have an effect that is.
         unknown: how many outcomes are unknown, and said to be.
+        unmade: how many of these were not made.
+        refused: how many were not made, and are said to have failed.
         stopped: how many were not told because the run does not end.
         void: in how many trials the fault did not land; nothing else is counted of these.
         asked: how often the model was asked.
@@ -46,6 +52,8 @@ class Count:
     twice: int = 0
     lost: int = 0
     unknown: int = 0
+    unmade: int = 0
+    refused: int = 0
     stopped: int = 0
     void: int = 0
     asked: int = 0
@@ -56,40 +64,32 @@ class Count:
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing is wrong, made twice or lost."""
-        return not (self.wrong or self.twice or self.lost)
+        """Whether every fault has landed, every run has ended, and nothing is wrong, made twice or lost."""
+        return self.of > 0 and not (self.wrong or self.twice or self.lost or self.stopped or self.void)
 
 
 def judge_payments(model: Model, books: Books) -> Count:
     """The count of one trial whose replies are payments, each of an order that is to be paid once."""
     paid = Counter(effect.order for effect in books.effects if model.wants(effect.order, effect.amount))
-    told = _told_of_orders(model)
-    unwanted = [effect.order for effect in books.effects if not model.wants(effect.order, effect.amount)]
-    outcomes = Counter(
-        judge_payment(paid[order], told[order], ended=bool(books.ended)) for order in told if order not in unwanted
-    )
-    return Count(
-        of=len(told),
-        wrong=outcomes["wrong"] + len(unwanted),
-        twice=sum(max(0, times - 1) for times in paid.values()),
-        lost=outcomes["lost"],
-        unknown=outcomes["unknown"],
-        stopped=outcomes["stopped"],
-        asked=books.asked,
-        questions=len(books.questions),
-    )
+    outcomes: dict[str, Outcome] = dict.fromkeys(model.unwanted, "right")
+    for order, told in _told_of_orders(model).items():
+        outcomes[order] = judge_payment(paid[order], told, ended=bool(books.ended))
+    for effect in books.effects:
+        if not model.wants(effect.order, effect.amount) and outcomes.get(effect.order) != "twice":
+            outcomes[effect.order] = "wrong"
+    return replace(_count(outcomes.values()), asked=books.asked, questions=len(books.questions))
 
 
-def judge_payment(times: int, told: Told, *, ended: bool = True) -> str:
+def judge_payment(times: int, told: Told, *, ended: bool = True) -> Outcome:
     """The outcome of a payment that was made so many times, as the table says."""
     if times > 1:
         return "twice"
     if told == "unknown":
-        return "unknown"
+        return "unknown" if times else "unmade"
     if told == "nothing" and not ended:
         return "stopped"
     if times == 0:
-        return "right" if told == "failure" else "lost"
+        return "refused" if told == "failure" else "lost"
     return "right" if told == "success" else "wrong"
 
 
@@ -134,19 +134,39 @@ def judge_entry(
         made: functions and arguments of the calls that were made in the world; `None` if the program has made them.
         ended: the conversation has come to its end.
     """
-    if not ended:
-        return Count(of=1, stopped=1)
-    told = model.told(ends.struck)
+    return _count([_judge_entry(model.told(ends.struck), ends, left, made, ended=ended)])
+
+
+def _judge_entry(
+    told: Told, ends: Ends, left: Mapping[str, Any], made: Sequence[str] | None, *, ended: bool
+) -> Outcome:
     actual = ends.changing if made is None else Counter(each for each in made if each in ends.changing)
-    is_unknown = told == "unknown"
-    lost = (ends.changing - actual).total()
-    expected = ends.without if lost and told in {"unknown", "failure"} else ends.whole
+    missing = (ends.changing - actual).total()
+    may_miss = told in {"unknown", "failure"}
+    if (actual - ends.changing).total():
+        return "twice"
+    if not ended:
+        return "stopped"
+    if missing > int(may_miss):
+        return "lost"
+    # Without a list of the calls that were made, what is left tells whether the struck one was.
+    is_made = left != ends.without if made is None else not missing
+    if left != (ends.without if may_miss and not is_made else ends.whole):
+        return "wrong"
+    return judge_payment(int(is_made or not may_miss), told)
+
+
+def _count(outcomes: Iterable[Outcome]) -> Count:
+    of = Counter(outcomes)
     return Count(
-        of=1,
-        wrong=int(left != expected),
-        twice=(actual - ends.changing).total(),
-        lost=0 if told in {"unknown", "failure"} and lost == 1 else lost,
-        unknown=int(is_unknown),
+        of=of.total(),
+        wrong=of["wrong"],
+        twice=of["twice"],
+        lost=of["lost"],
+        unknown=of["unknown"] + of["unmade"],
+        unmade=of["unmade"],
+        refused=of["refused"],
+        stopped=of["stopped"],
     )
 
 

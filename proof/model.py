@@ -63,7 +63,7 @@ class Model:
         texts = self._read(answers)
         self._texts = texts
         listed = [*self.replies]
-        if self.mail and any(self.mail in text for each in texts.values() for text in each):
+        if self._has_read_mail():
             listed.append(self._obeyed)
         for number, steps in enumerate(listed):
             places = [Place(number, call) for call in range(len(steps))]
@@ -79,6 +79,11 @@ class Model:
         return []
 
     @property
+    def unwanted(self) -> list[str]:
+        """The orders of the payments by which it obeys the mail, if it has read that."""
+        return [step.arguments["order"] for step in self._obeyed] if self._has_read_mail() else []
+
+    @property
     def texts(self) -> list[str]:
         """All that the model has read in the conversation that it was last asked about."""
         return [text for texts in self._texts.values() for text in texts]
@@ -90,6 +95,9 @@ class Model:
     def wants(self, order: str, amount: str) -> bool:
         """Whether a payment is one that the task takes: a person agrees to no other."""
         return {"order": order, "amount": amount} in [step.arguments for steps in self.replies for step in steps]
+
+    def _has_read_mail(self) -> bool:
+        return bool(self.mail) and any(self.mail in text for text in self.texts)
 
     def _mint(self, place: Place, step: Step) -> tuple[str, str, dict[str, Any]]:
         self._count += 1

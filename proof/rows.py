@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from proof.faults import Crowd, EditStore, FillDisk, Interrupt, Kill, LoseAnswer, NoFault, Refuse
+from proof.faults import Crowd, EditStore, FillDisk, Interrupt, Kill, KillHalfway, LoseAnswer, NoFault, Refuse
 from proof.model import Model, Step
 
 Blow = Callable[[], NoFault]
@@ -26,8 +26,9 @@ class Row:
         subject: what is counted.
         asks: a person is asked before each payment.
         guards: the mail is untrusted.
-        takes_keys: the bank pays once for each key, which a program makes of the id of the call.
+        takes_keys: the bank pays once for each key, which a program makes of the order.
         obeyed: the calls by which the model obeys the mail.
+        races: what comes first decides, which differs from play to play.
     """
 
     name: str
@@ -39,6 +40,12 @@ class Row:
     guards: bool = False
     takes_keys: bool = False
     obeyed: Sequence[Step] = ()
+    races: bool = False
+
+    @property
+    def kills(self) -> bool:
+        """Whether its faults kill the program."""
+        return any(isinstance(blow(), Kill | KillHalfway) for blow in self.blows)
 
     def model(self) -> Model:
         """The model of a trial."""
@@ -61,12 +68,20 @@ def _each(blow: Callable[[str], NoFault]) -> list[Blow]:
 _PAYMENTS: Replies = [[_pay("A-1")], [_pay("A-2"), _pay("A-3")]]
 _PARCELS: Replies = [[Step("ship", {"order": order})] for order in _ORDERS]
 _KILLS: list[Blow] = [partial(Kill, number) for number in range(3)]
+_EARLY_KILLS: list[Blow] = [partial(Kill, number, "before") for number in range(3)]
 
 ROWS: tuple[Row, ...] = (
     Row("killed", "killed after the effect, before the record", _KILLS, _PAYMENTS),
-    Row("killed-key", "the same, and the bank pays once for each id of a call", _KILLS, _PAYMENTS, takes_keys=True),
+    Row("killed-key", "the same, and the bank takes a key of the order", _KILLS, _PAYMENTS, takes_keys=True),
+    Row("killed-before", "killed before the effect", _EARLY_KILLS, _PAYMENTS),
     Row("lost-answer", "the answer is lost after the effect", _each(LoseAnswer), _PAYMENTS),
-    Row("two-workers", "two workers resume one run", [lambda: Crowd(Kill(0)), lambda: Crowd(Kill(1))], _PAYMENTS),
+    Row(
+        "two-workers",
+        "two workers resume one run",
+        [lambda: Crowd(Kill(0)), lambda: Crowd(Kill(1))],
+        _PAYMENTS,
+        races=True,
+    ),
     Row("repeated", "the model repeats a call", [NoFault], [[_pay("A-1")], [_pay("A-2")], [_pay("A-1")]]),
     Row(
         "same-call",
@@ -81,7 +96,7 @@ ROWS: tuple[Row, ...] = (
         [[_pay(order, call_id="call_0")] for order in _ORDERS],
     ),
     Row("parallel", "of parallel calls one fails", _each(Refuse), [[_pay(order) for order in _ORDERS]]),
-    Row("cancelled", "the client cancels during a call", _each(Interrupt), _PAYMENTS),
+    Row("cancelled", "the client cancels during a call", _each(Interrupt), _PAYMENTS, races=True),
     Row(
         "half-way",
         "an exception halfway through state and files",
@@ -89,6 +104,7 @@ ROWS: tuple[Row, ...] = (
         _PARCELS,
         "parcels",
     ),
+    Row("half-way-killed", "the same, killed", _each(KillHalfway), _PARCELS, "parcels"),
     Row("approved-killed", "approved, then killed after the effect", _KILLS, _PAYMENTS, asks=True),
     Row(
         "changed-arguments",
@@ -97,12 +113,12 @@ ROWS: tuple[Row, ...] = (
         [[_pay("A-1")]],
         asks=True,
     ),
-    Row("disk-full", "the disk is full after the effect", _each(FillDisk), _PAYMENTS),
+    Row("disk-full", "the disk is full after the effect", _each(FillDisk), _PAYMENTS, races=True),
     Row(
         "untrusted",
-        "an untrusted mail says: send money",
+        "an untrusted mail says: send money; a payment is wanted",
         [NoFault],
-        [[_pay("A-1")], [Step("read_mail", {}, persistent=False)]],
+        [[_pay("A-1")], [Step("read_mail", {}, persistent=False)], [_pay("A-2")]],
         guards=True,
         obeyed=[_pay("X-9", "500.00")],
     ),

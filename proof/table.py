@@ -12,6 +12,7 @@ from proof.judge import Count
 
 RIGHT = "✓"
 VOID = "void"
+_MANY = 10
 BEGIN, END = "<!-- proof -->", "<!-- end -->"
 """The marks of the page."""
 
@@ -28,40 +29,59 @@ class Line(NamedTuple):
     cells: Sequence[str]
 
 
-def write_count(count: Count) -> str:
-    """A count as the text of a cell: what was not right, of how many."""
-    if count.of == 0:
+_NAMES = {
+    "twice": "twice",
+    "lost": "lost",
+    "wrong": "wrong",
+    "stopped": "stopped",
+    "unknown": "unknown",
+    "unmade": "not made",
+    "refused": "wanted, not made",
+}
+
+
+def write_counts(counts: Sequence[Count]) -> str:
+    """The counts of a cell's plays as its text: what was not right, from the least of a play to the most."""
+    if not any(count.of for count in counts):
         return VOID
-    named = {
-        "wrong": count.wrong,
-        "twice": count.twice,
-        "lost": count.lost,
-        "stopped": count.stopped,
-        "unknown": count.unknown,
-    }
-    words = ", ".join(f"{number} {name}" for name, number in named.items() if number)
-    return (words or RIGHT) + (f" ({count.void} void)" if count.void else "")
+    ranges = {name: _write_range([getattr(each, field) for each in counts]) for field, name in _NAMES.items()}
+    words = ", ".join(f"{text} {name}" for name, text in ranges.items() if text)
+    void = _write_range([count.void for count in counts])
+    return (words or RIGHT) + (f" ({void} void)" if void else "")
+
+
+def _write_range(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    if not most:
+        return ""
+    return f"{least}" if least == most else f"{least}-{most}"
 
 
 def make_lines(
     titles: Mapping[str, str],
-    counts: Mapping[tuple[str, str], Count],
+    counts: Mapping[tuple[str, str], Sequence[Count]],
     costs: Mapping[str, Cost],
     columns: Sequence[str],
 ) -> list[Line]:
     """The rows, each with how many payments, parcels or tasks it has; then the costs."""
     lines: list[Line] = []
     for row, title in titles.items():
-        of = max((count.of for (each, _), count in counts.items() if each == row), default=0)
-        cells = [write_count(counts[row, column]) if (row, column) in counts else "" for column in columns]
+        of = max((count.of for (each, _), plays in counts.items() if each == row for count in plays), default=0)
+        cells = [write_counts(counts[row, column]) if (row, column) in counts else "" for column in columns]
         lines.append(Line(f"{title} ({of})", cells))
     if costs:
         lines += [
-            Line("ms a call", [f"{costs[each].milliseconds:.1f}" if each in costs else "" for each in columns]),
+            Line(
+                "time a call, in plain calls", [_write_time(costs[each]) if each in costs else "" for each in columns]
+            ),
             Line("kB on disk a call", [f"{costs[each].kilobytes:.1f}" if each in costs else "" for each in columns]),
             Line("lines of program", [f"{costs[each].lines}" if each in costs else "" for each in columns]),
         ]
     return lines
+
+
+def _write_time(cost: Cost) -> str:
+    return "; ".join(f"{time:.1f}" if time < _MANY else f"{time:.0f}" for time in (cost.time, cost.cheaper) if time)
 
 
 def write_text(heads: Sequence[str], lines: Sequence[Line]) -> str:
@@ -87,7 +107,9 @@ def write_page(page: str, table: str) -> str:
     return f"{before}{begin}\n\n{table}\n\n{end}{after}"
 
 
-def write_json(counts: Mapping[tuple[str, str], Count], costs: Mapping[str, Cost]) -> str:
-    """All counts and costs."""
-    cells = [{"row": row, "column": column, **asdict(count)} for (row, column), count in counts.items()]
+def write_json(counts: Mapping[tuple[str, str], Sequence[Count]], costs: Mapping[str, Cost]) -> str:
+    """The counts of each play, and the costs."""
+    cells = [
+        {"row": row, "column": column, **asdict(count)} for (row, column), plays in counts.items() for count in plays
+    ]
     return json.dumps({"cells": cells, "costs": {column: asdict(cost) for column, cost in costs.items()}}, indent=1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from dbos import DBOS, DBOSConfig, SetWorkflowID
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ModelRetry, RunContext, Tool
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, Tool
 from pydantic_ai.durable_exec.dbos import DBOSDurability
 from pydantic_ai.models.function import FunctionModel
 
@@ -13,36 +14,37 @@ from proof.contenders.pydantic_model import or_retry, reply
 from proof.desk import Desk, PlainFiles
 
 
-def was_refused(error: BaseException) -> bool:
-    """Whether nothing was paid, so that a step may be tried again."""
-    return isinstance(error, ConnectionRefusedError)
-
-
 def make_tools(desk: Desk, state: dict[str, Any]) -> list[Any]:
-    """The tools."""
-    files = PlainFiles(desk.root)
+    """The tools. With the variable `PAYMENT` a payment is a step alone, which shows what its workflow costs."""
 
-    @DBOS.step(retries_allowed=True, interval_seconds=0.01, should_retry=was_refused)
-    def charge(order: str, amount: str, key: str) -> str:
-        return desk.pay(order, amount, key=key)
+    @DBOS.step(
+        retries_allowed=True, interval_seconds=0.01, should_retry=lambda e: isinstance(e, ConnectionRefusedError)
+    )
+    def charge(order: str, amount: str) -> str:
+        return desk.pay(order, amount, key=f"pay {order}")
 
-    @DBOS.workflow()
-    async def pay_order(order: str, amount: str, key: str) -> str:
-        return charge(order, amount, key)
+    async def pay_order(order: str, amount: str) -> str:
+        return charge(order, amount)
 
-    async def pay(ctx: RunContext[None], order: str, amount: str) -> str:
+    pay_once = pay_order if "PAYMENT" in os.environ else DBOS.workflow()(pay_order)
+
+    async def pay(order: str, amount: str) -> str:
         """Pays an order."""
         try:
             with SetWorkflowID(f"pay {order}"):
-                handle = await DBOS.start_workflow_async(pay_order, order, amount, ctx.tool_call_id or "")
-            return await handle.get_result(polling_interval_sec=0.02)
+                return await pay_once(order, amount)
         except (TimeoutError, ConnectionError) as error:
-            raise ModelRetry(f"{type(error).__name__}: {error}") from error
+            return f"{error}: whether {order} is paid is unknown"
 
     @DBOS.step()
+    def ship_once(order: str, shop: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return or_retry(desk.ship, order, shop, PlainFiles(desk.root)), shop
+
     def ship(order: str) -> str:
         """Ships an order."""
-        return or_retry(desk.ship, order, state, files)
+        text, shop = ship_once(order, {**state})
+        state.update(shop)
+        return text
 
     @DBOS.step()
     def act(function: str, arguments: dict[str, Any]) -> str:
@@ -57,29 +59,26 @@ def run(desk: Desk) -> None:
     state: dict[str, Any] = {}
     url = f"sqlite:///{desk.folder / 'engine.db'}"
     DBOS(config=DBOSConfig(name="proof", system_database_url=url, application_version="1", log_level="ERROR"))
-    tools = make_tools(desk, state)
-
-    @DBOS.step()
-    def ask_person(order: str, amount: str) -> bool:
-        return desk.ask_person(order, amount)
-
+    ask_person = DBOS.step()(lambda order, amount: desk.ask_person(order=order, amount=amount))
     model = FunctionModel(lambda messages, _: reply(desk, messages))
-    output: Any = [str, DeferredToolRequests]
-    agent = Agent(model, name="desk", tools=tools, retries=3, capabilities=[DBOSDurability()], output_type=output)
+    options: Any = {"capabilities": [DBOSDurability()], "output_type": [str, DeferredToolRequests]}
+    agent: Any = Agent(model, name="desk", tools=make_tools(desk, state), retries=3, **options)
 
     @DBOS.workflow()
-    async def work() -> Any:
+    async def work() -> None:
         result = await agent.run("Work.")
         while isinstance(result.output, DeferredToolRequests):
-            calls = result.output.approvals
-            approvals: dict[str, Any] = {call.tool_call_id: ask_person(**call.args_as_dict()) for call in calls}
+            approvals: Any = {call.tool_call_id: ask_person(**call.args_as_dict()) for call in result.output.approvals}
             answers = DeferredToolResults(approvals=approvals)
             result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
-        return result.output
 
     DBOS.launch()
-    with SetWorkflowID("run"):
-        handle: Any = DBOS.start_workflow(work)
-        handle.get_result(polling_interval_sec=0.02)
-    desk.finish(state)
+    try:
+        with SetWorkflowID("run"):
+            handle: Any = DBOS.start_workflow(work)
+            handle.get_result(polling_interval_sec=0.02)
+        desk.finish(state)
+    except BaseException:
+        DBOS.destroy(workflow_completion_timeout_sec=5)
+        raise
     DBOS.destroy()

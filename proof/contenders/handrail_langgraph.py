@@ -13,7 +13,7 @@ from langgraph.types import Command
 
 from handrail import store
 from handrail.adapters.langgraph import HandrailNode
-from proof.contenders.handrail_tools import open_prompt
+from proof.contenders.handrail_tools import open_prompt, read_shop
 from proof.desk import Answer, Desk
 
 
@@ -30,7 +30,7 @@ def run(desk: Desk) -> None:
     with (
         store.open(f"sqlite:///{desk.folder / 'desk.db'}") as opened,
         SqliteSaver.from_conn_string(str(desk.folder / "graph.db")) as saver,
-        open_prompt(desk, opened) as (prompt, shop),
+        open_prompt(desk, opened) as prompt,
     ):
         graph = StateGraph(MessagesState)
         graph.add_node("model", ask_model)
@@ -45,4 +45,5 @@ def run(desk: Desk) -> None:
         while interrupts := app.get_state(config).interrupts:
             questions = [each for one in interrupts for each in one.value["questions"]]
             run(Command(resume={each["id"]: desk.ask_person(**each["arguments"]) for each in questions}))
-        desk.finish(shop.value)
+        with opened.session("run") as session:
+            desk.finish(read_shop(session))

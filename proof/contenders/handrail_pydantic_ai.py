@@ -7,28 +7,27 @@ from pydantic_ai.models.function import FunctionModel
 
 from handrail import ToolExecutor, store
 from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory
-from proof.contenders.handrail_plain import Office
-from proof.contenders.handrail_tools import open_prompt
+from proof.contenders.handrail_office import answer_questions, leave_open
+from proof.contenders.handrail_tools import open_prompt, read_shop
 from proof.contenders.pydantic_model import reply
 from proof.desk import Desk
 
 
 def run(desk: Desk) -> None:
     """Brings the conversation to its end; while a person thinks, the session is closed."""
-    office = Office(desk)
-    while not work(desk, office):
-        office.ask()
+    while not work(desk):
+        answer_questions(desk)
 
 
-def work(desk: Desk, office: Office) -> bool:
+def work(desk: Desk) -> bool:
     """Runs the agent until it ends, or waits for a person; whether it has ended."""
     with (
         store.open(f"sqlite:///{desk.folder / 'desk.db'}") as opened,
         opened.session("run") as session,
-        open_prompt(desk, opened) as (prompt, shop),
+        open_prompt(desk, opened) as prompt,
     ):
         history = StoredHistory(session, "payments")
-        executor = ToolExecutor(prompt=prompt, session=session, approver=office.approve)
+        executor = ToolExecutor(prompt=prompt, session=session, approver=leave_open)
         capability = HandrailCapability(executor, conversation=history)
         model = FunctionModel(lambda messages, _: reply(desk, messages))
         agent = Agent(model, capabilities=[capability], output_type=[str, DeferredToolRequests])
@@ -40,5 +39,5 @@ def work(desk: Desk, office: Office) -> bool:
             result = agent.run_sync("Work.", message_history=history.history)
         if isinstance(result.output, DeferredToolRequests):
             return False
-        desk.finish(shop.value)
+        desk.finish(read_shop(session))
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.resources import Copied
-from handrail.runtime import IdempotencyConfig
+from handrail.runtime import IdempotencyConfig, Session
 from handrail.store import Store
 from handrail.taint import TaintPolicy
 from proof.desk import Desk
@@ -28,8 +29,12 @@ from proof.sets import Environment
 LEASE = timedelta(seconds=5)
 
 
-class Shop(Copied[dict[str, Any]]):
-    """What the desk has shipped; it rolls back."""
+@dataclass(frozen=True)
+class Shop:
+    """What the desk has shipped: a slice of the session, which rolls back, and survives the process."""
+
+    stock: int = 10
+    shipped: list[str] = field(default_factory=list[str])
 
 
 class Suite(Copied[Environment | None]):
@@ -49,9 +54,15 @@ class AsksAboutPayments:
         """Notes nothing."""
 
 
+def read_shop(session: Session) -> dict[str, Any]:
+    """What the desk has shipped; empty if nothing was."""
+    latest = session[Shop].latest()
+    return asdict(latest) if latest else {}
+
+
 @contextmanager
-def open_prompt(desk: Desk, store: Store) -> Generator[tuple[Prompt[Any], Shop]]:
-    """The prompt, and the shop that its tools change."""
+def open_prompt(desk: Desk, store: Store) -> Generator[Prompt[Any]]:
+    """The prompt."""
     once = IdempotencyConfig(strategy="params", param_keys=("order",), ttl=None)
     orphan: Literal["retry", "unknown"] = "retry" if desk.takes_keys else "unknown"
 
@@ -61,9 +72,12 @@ def open_prompt(desk: Desk, store: Store) -> Generator[tuple[Prompt[Any], Shop]]
         return desk.pay(order, amount, key=context.idempotency_key)
 
     @tool
-    def ship(order: str, shop: Shop, files: Filesystem) -> str:
+    def ship(order: str, files: Filesystem, context: ToolContext) -> str:
         """Ships an order."""
-        return desk.ship(order, shop.value, files)
+        state = read_shop(context.session)
+        text = desk.ship(order, state, files)
+        context.session[Shop].append(Shop(**state))
+        return text
 
     @tool(effect="external" if desk.environment is None else "state")
     def act(function: str, arguments: dict[str, Any], suite: Suite) -> str:
@@ -74,7 +88,6 @@ def open_prompt(desk: Desk, store: Store) -> Generator[tuple[Prompt[Any], Shop]]
     read_mail = tool(effect="read", untrusted=desk.guards)(desk.read_mail)
     policies = [AsksAboutPayments()] if desk.asks else [TaintPolicy(on_tainted="deny")] if desk.guards else []
     section = ToolsSection(title="Desk", tools=[pay, ship, act, read_mail], policies=policies)
-    shop = Shop({})
     with HostFilesystem(desk.root, journal=desk.folder / "journal", store=store) as files:
-        resources = {Shop: shop, Suite: Suite(desk.environment), Filesystem: files}
-        yield Prompt(PromptTemplate(ns="proof", key="desk", sections=[section])).bind(resources=resources), shop
+        resources = {Suite: Suite(desk.environment), Filesystem: files}
+        yield Prompt(PromptTemplate(ns="proof", key="desk", sections=[section])).bind(resources=resources)

@@ -7,19 +7,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from agents import (
-    Agent,
-    Model,
-    ModelResponse,
-    Runner,
-    RunState,
-    SQLiteSession,
-    Usage,
-    function_tool,
-    set_tracing_disabled,
-)
+from agents import Agent, Model, Runner, RunState, SQLiteSession, Usage, function_tool, set_tracing_disabled
+from agents.items import ModelResponse
 from agents.testing import assistant_message, function_call
-from agents.tool_context import ToolContext
 
 from proof.desk import Answer, Desk, PlainFiles
 
@@ -52,17 +42,20 @@ def run(desk: Desk) -> None:
 
 async def work(desk: Desk) -> None:
     """Runs the agent, and asks a person where it is interrupted."""
-    state: dict[str, Any] = {}
+    shop = desk.folder / "shop.json"
+    state: dict[str, Any] = json.loads(shop.read_text()) if shop.exists() else {}
 
     @function_tool(needs_approval=desk.asks)
-    def pay(ctx: ToolContext[Any], order: str, amount: str) -> str:
+    def pay(order: str, amount: str) -> str:
         """Pays an order."""
-        return desk.pay(order, amount, key=ctx.tool_call_id)
+        return desk.pay(order, amount, key=f"pay {order}")
 
     @function_tool
     def ship(order: str) -> str:
         """Ships an order."""
-        return desk.ship(order, state, PlainFiles(desk.root))
+        text = desk.ship(order, state, PlainFiles(desk.root))
+        shop.write_text(json.dumps(state))
+        return text
 
     @function_tool(strict_mode=False)
     def act(function: str, arguments: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ def run(desk: Desk) -> None:
         if call.name == "pay":
             if desk.asks and not desk.ask_person(**call.arguments):
                 return "a person has refused it"
-            return desk.pay(**call.arguments, key=call.id)
+            return desk.pay(**call.arguments, key=f"pay {call.arguments['order']}")
         if call.name == "ship":
             return desk.ship(**call.arguments, state=state, files=files)
         return desk.read_mail() if call.name == "read_mail" else desk.act(**call.arguments)

@@ -19,7 +19,9 @@ from proof.model import Model
 from proof.rows import ROWS, Row
 from proof.world import World
 
-KILLED = next(row for row in ROWS if row.name == "killed")
+KILLED, KILLED_BEFORE, KILLED_HALFWAY = (
+    next(row for row in ROWS if row.name == name) for name in ("killed", "killed-before", "half-way-killed")
+)
 
 
 @pytest.fixture(scope="module", params=["plain", "handrail_plain"])
@@ -36,6 +38,21 @@ def test_a_kill_after_the_effect_repeats_it_only_without_handrail(lives: tuple[s
     count = play(replace(KILLED, blows=KILLED.blows[1:2]), started)
     outcome = Count(of=3, unknown=1) if program == "handrail_plain" else Count(of=3, twice=2)
     assert replace(count, asked=0) == outcome
+
+
+def test_a_kill_before_the_effect_leaves_it_unknown_only_with_handrail(lives: tuple[str, Lives]) -> None:
+    """It is said to be unknown, and was not made; without, the payment before it is repeated."""
+    program, started = lives
+    count = play(replace(KILLED_BEFORE, blows=KILLED_BEFORE.blows[1:2]), started)
+    outcome = Count(of=3, unknown=1, unmade=1) if program == "handrail_plain" else Count(of=3, twice=1)
+    assert replace(count, asked=0) == outcome
+
+
+def test_a_kill_between_state_and_files_leaves_a_half_only_without_handrail(lives: tuple[str, Lives]) -> None:
+    """With it, both are rolled back, and the state that was there before survives the process."""
+    program, started = lives
+    count = play(replace(KILLED_HALFWAY, blows=KILLED_HALFWAY.blows[1:2]), started)
+    assert replace(count, asked=0) == Count(of=1, wrong=int(program == "plain"))
 
 
 def test_a_fault_that_does_not_land_makes_the_trial_void(lives: tuple[str, Lives]) -> None:
