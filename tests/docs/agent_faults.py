@@ -290,7 +290,7 @@ COMMANDS: Mapping[str, str] = {
     "for AGENT_FILE": "run FOLDER/nowhere.agent Go.",
     "more words than arguments": "run FOLDER/desk.agent refund my order",
     "for --rules": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
-    "cannot be used: [Errno 2]": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
+    "nowhere.yaml: the file does not exist": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
     "which model?": "run FOLDER/desk.agent Go.",
     "no such model is known": "run FOLDER/desk.agent Go. --model nowhere:none",
     "what is the agent to do?": "run FOLDER/desk.agent --model test",

@@ -312,16 +312,26 @@ def test_a_running_effect_is_not_forgotten() -> None:
     assert [*removed, ledger.clear(), ledger.clear(force=True)] == [0, 0, 1]
 
 
-def test_defaults_that_are_made_for_each_call_are_refused() -> None:
-    """A default that a factory makes for each call is refused."""
+def test_made_up_defaults_are_not_in_the_key() -> None:
+    """A default that a factory makes for each call is in the key only if the model has sent it."""
+    numbers = iter(range(9))
 
     @dataclass(frozen=True)
     class Order:
         item: str
-        number: str = field(default_factory=str)
+        number: int = field(default_factory=lambda: next(numbers))
 
-    with pytest.raises(PromptValidationError):
-        Tool[Order, str](name="order", description="Orders.", idempotency=IdempotencyConfig())
+    runs: list[Order] = []
+
+    def order(params: Order, *, context: ToolContext) -> ToolResult[str]:
+        runs.append(params)
+        return ToolResult.ok("ordered")
+
+    made = Tool[Order, str](name="order", description="Orders.", handler=order, idempotency=IdempotencyConfig())
+    session, ledger = Session(), EffectLedger()
+    for arguments in ({"item": "lamp"}, {"item": "lamp"}, {"item": "lamp", "number": 7}):
+        run_tool(made, arguments, session=session, effect_ledger=ledger)
+    assert [params.number for params in runs] == [0, 7]
 
 
 def test_the_ledger_of_a_store_survives(tmp_path: Path) -> None:

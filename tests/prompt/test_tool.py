@@ -91,11 +91,12 @@ PAGES: dict[str, Any] = {"type": "object", "properties": {"number": {"type": "in
 
 @pytest.mark.parametrize("nothing", ["", " \n", "null", " null ", b"", b"null", {}, None], ids=repr)
 def test_nothing_is_no_arguments_where_all_have_defaults(nothing: Any) -> None:
-    """However the parameters are declared."""
+    """However the parameters are declared; also in the key of an effect."""
     assert Tool[Page, None](name="page", description="d").parse(nothing) == Page()
     assert Tool[Model, None](name="page", description="d").parse(nothing) == Model()
     paged = tool(page)
     assert vars(paged.parse(nothing)) == {"number": 1}
+    assert paged.key_params(nothing, paged.parse(nothing)) == paged.parse("{}")
     assert Tool.from_json_schema(name="page", description="d", schema=PAGES, handler=as_dict).parse(nothing) == {}
     with pytest.raises(ParseError) as raised:
         lookup_tool().parse(nothing)

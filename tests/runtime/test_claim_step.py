@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from handrail import tool as function_tool
+from handrail import tool as tool_made_up_defaults
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, EffectUncertain
 from handrail.prompt import External, Tool, ToolContext, ToolResult
@@ -253,38 +254,46 @@ def test_an_idempotent_state_tool_that_timed_out_may_run_again(way: Run) -> None
     assert runs == ["1", "2"]
 
 
+_numbers = count()
+
+
+def trace() -> str:
+    """Another text each time."""
+    return f"trace {next(_numbers)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """A line of an order."""
 
     sku: str
-    count: int = 1
+    trace: str = field(default_factory=trace)
 
 
 class Order(BaseModel):
     """An order."""
 
     number: str
-    note: str = ""
+    trace: str = Field(default_factory=trace)
 
 
 class Shop:
-    """The world outside: what was sold."""
+    """The world outside: what was sold, with the trace that the handler read."""
 
     def __init__(self, idempotency: IdempotencyConfig | None, **options: Any) -> None:
         """Begin with nothing sold."""
         self.sold: list[tuple[str, str]] = []
         self.fails = False
 
-        @function_tool(effect="external", idempotency=idempotency)
+        @tool_made_up_defaults(effect="external", idempotency=idempotency)
         def sell(
             order: Order,
-            ref: str = "",
+            ref: Annotated[str, Field(default_factory=trace)],
             lines: list[Line] | None = None,
             cents: int = 5,
         ) -> str:
             """Sell."""
-            self.sold.append((order.number, ref))
+            self.sold.append((order.trace, ref))
             if self.fails:
                 raise TimeoutError("no answer")
             return f"sold for {cents}"
@@ -300,18 +309,20 @@ class Shop:
 STRATEGIES = [
     IdempotencyConfig(),
     IdempotencyConfig(strategy="params", param_keys=("order", "lines", "ref")),
-    IdempotencyConfig(strategy="custom", key_fn=lambda sale: f"{sale.order.number} {sale.ref}"),
+    IdempotencyConfig(strategy="custom", key_fn=lambda sale: f"{sale.order.number} {sale.order.trace} {sale.ref}"),
 ]
 
 
 @pytest.mark.parametrize("config", STRATEGIES, ids=lambda config: config.strategy)
 def test_an_equal_request_is_answered_once_whatever_its_defaults_are(config: IdempotencyConfig) -> None:
-    """For each strategy, also if one call sends a default, and another one leaves it out."""
+    """For each strategy; the handler gets what the factories made."""
     shop = Shop(config)
     lines = [{"sku": "a"}]
     assert [shop.ask(name, lines=lines).replayed for name in ("1", "2")] == [False, True]
     assert shop.ask("3", lines=lines, cents=5).replayed
-    assert shop.sold == [("A-1", "")]
+    ((order, ref),) = shop.sold
+    assert order.startswith("trace")
+    assert ref.startswith("trace")
 
 
 def test_an_equal_call_of_an_unknown_effect_is_refused_however_its_defaults_are_written() -> None:
@@ -327,7 +338,7 @@ def test_an_equal_call_of_an_unknown_effect_is_refused_however_its_defaults_are_
 
 
 def test_an_approval_holds_when_the_call_is_made_again() -> None:
-    """It is for what the model asked."""
+    """It is for what the model asked: the next attempt makes up other defaults."""
     session = Session.open(MemoryStore(), "s")
     with pytest.raises(CallPostponed):
         Shop(None, session=session, policies=[ASKS], approver=later).ask("1")

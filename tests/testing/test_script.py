@@ -193,7 +193,7 @@ replies:
     expect:
       instructions: [Refund desk]
       tools: [read_file, write_file]
-  - output: {total: 3, share: 1e-1, rate: .5, ok: true, none: ~, hex: 0x1F, many: 1_000}
+  - output: {total: 3, share: 1e-1, rate: .5, ok: true, none: ~, hex: 0x1F, many: 1000}
     expect:
       texts: [buy milk]
       messages:

@@ -10,6 +10,9 @@ equality, whatever the key is computed from; for a slot of the arguments as the 
 before a replay: a slot, or a key of all arguments, with other arguments is a conflict. A key of some arguments, or of a
 function, is replayed with other arguments, unless the tool refuses that.
 
+A default that is made up for each call counts as `None` in keys and hashes if the model has not sent it
+(`handrail.serde.build`): two equal requests have one key.
+
 Where parameters have secrets (`handrail.serde.type_masking`), every hash is an HMAC with the random key of the store,
 over the values of the secrets: a reader of the store can neither guess a secret nor look for it in another store.
 
@@ -184,7 +187,7 @@ class IdempotencyConfig:
 
         Args:
             tool_name: the tool.
-            params: the parsed arguments.
+            params: the parsed arguments; `tool.key_params(arguments, params)` if a default of them is made up per call.
             session_id: the session of the call.
             hash_key: `store.hash_key()` of the ledger's store, only if the parameters have secrets.
 

@@ -348,6 +348,20 @@ class Tool(Generic[P, R]):
             return self.codec.parse_json(arguments)
         return self.codec.parse(arguments, max_bytes=max_bytes)
 
+    @property
+    def key_codec(self) -> Codec[P] | None:
+        """The codec that reads what keys are made of, if a default of the parameters is made up for each call."""
+        return None if self.params_type is None else self.codec.for_keys()
+
+    def key_params(self, arguments: str | bytes | Mapping[str, Any], params: object) -> object:
+        """The parameters for keys: `None` for each default that is made up per call and was not sent.
+
+        Raises:
+            ParseError: the arguments no longer fit.
+        """
+        reader = self.key_codec
+        return params if reader is None else reader.parse(stated_arguments(arguments))
+
     def with_secrets(self, params: P) -> object:
         """The parameters with the values of their secrets, for the hashes of a tool whose `masking` hides some."""
         return params

@@ -373,7 +373,7 @@ def _digest(run: CallState, tool: Tool[Any, Any], *, words_only: bool = False) -
     parts: dict[str, object] = {"tool": call.name, "written": written_arguments(call)}
     if not words_only:
         arguments = written_arguments(ToolCall(call.id, call.name, call.arguments))
-        parts |= {"parsed": run.params, "given": arguments}
+        parts |= {"parsed": tool.key_params(call.arguments, run.params), "given": arguments}
     # With the key of the store, a short secret cannot be found out from the digest.
     key = run.environment.find_ledger().store.hash_key() if tool.masking.hides else None
     try:

@@ -130,6 +130,7 @@ async def find_effect_key(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
         hash_key = await run.mode.write_to(ledger.units, ledger.store.hash_key)
     if config is not None:
         params = tool.with_secrets(run.params) if tool.masking.hides else run.params
+        params = tool.key_params(run.call.arguments, params)
         key = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
     if key is None:
         if not run.call.id:
@@ -310,7 +311,7 @@ def _build_request(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effe
         lease=MINUTE if tool.external is None else tool.external.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
-        arguments=run.plan.dump(run.call, run.params),
+        arguments=run.plan.dump(run.call, run.params, words=tool.key_codec is not None),
         conditions=run.claim_conditions,
         replays_other_arguments=config.replays_other_arguments and not tool.masking.hides,
     )

@@ -1,7 +1,8 @@
 """Building of the validator, the serializer and the JSON Schema of a type; or why they cannot be built.
 
-Parameters have no default that a `default_factory` makes anew for each call, as an id or a time: two equal requests
-would differ by it.
+Arguments are read for keys by a reader of their own, in which defaults that a `default_factory` makes anew for each
+call, as an id or a time, are `None`: two equal requests would differ by them. No `__post_init__` and no validator of a
+whole record runs there: they have run when the arguments were read.
 
 | a place is secret | by |
 |---|---|
@@ -44,6 +45,7 @@ from handrail.serde.annotations import (
     strip_annotated,
 )
 from handrail.serde.core_schemas import (
+    OF_CLASSES,
     OF_FIELDS,
     Core,
     check_read_unions,
@@ -58,6 +60,7 @@ from handrail.serde.core_schemas import (
     make_validator,
     makes_secret,
     rebuilt,
+    replacing,
     secret_parts,
     whole,
 )
@@ -184,20 +187,8 @@ _NATIVE: Final = frozenset({"int", "float", "bool", "str", "date", "datetime", "
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
     for path, part in iter_places(adapter.core, core_definitions(adapter.core)):
         refuse_first(_part_faults(part), kind, path)
-        if mode == "validation" and _is_made_up(part.get("default_factory")):
-            fault = "its default is made anew for each call, so that two equal calls would differ"
-            refuse_first([(fault, "write the value, or None and make it in the handler")], kind, path)
     if "union" in adapter.kinds:
         check_read_unions(kind, adapter.core, parameters=mode == "validation")
-
-
-_CONSTANT: Final = (dict, frozenset, list, set, tuple)
-
-
-def _is_made_up(factory: object) -> bool:
-    is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
-    maker = get_origin(factory) or factory  # `list[str]` makes what `list` makes; a record has places of its own
-    return not (factory is None or is_copy or is_record(maker) or maker in _CONSTANT)
 
 
 def _part_faults(part: Core) -> Iterator[TypeFault]:
@@ -214,6 +205,38 @@ def _part_faults(part: Core) -> Iterator[TypeFault]:
             "a constraint cannot be applied to the type that it stands on",
             "leave it out, or write it where it fits",
         )
+
+
+# ----------------------------------------------------------------------------------------------------------------- keys
+
+
+_CONSTANT: Final = (dict, frozenset, list, set, tuple)
+
+
+def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
+    """The `validate_json` of a parameter type for keys; `None` if no default of the type is made up."""
+    made_up: list[Core] = []
+
+    def change(part: Core, _was: Core, _coded: bool) -> Core:  # noqa: FBT001 - of an edit
+        # The program's checks of a whole record need its values, and these have been checked already.
+        if part["type"] == "function-after" and part["schema"]["type"] in OF_CLASSES:
+            return replacing(part, part["schema"])
+        if part["type"] != "default" or not is_made_up(part.get("default_factory")):
+            return {key: value for key, value in part.items() if key != "post_init"}
+        made_up.append(part)
+        return replacing(part, core_schema.with_default_schema(part["schema"], default=None, validate_default=False))
+
+    if "default" not in adapter.kinds:
+        return None
+    core = rebuilt(agreeing(adapter.core, core_config()), change)
+    return make_validator(core, core_config()).validate_json if made_up else None
+
+
+def is_made_up(factory: object) -> bool:
+    """Returns whether a `default_factory` may make another value for each call."""
+    is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
+    # `list[str]` makes what `list` makes.
+    return factory is not None and not is_copy and not any((get_origin(factory) or factory) is x for x in _CONSTANT)
 
 
 # ------------------------------------------------------------------------------------------------------------- secrets

@@ -57,6 +57,9 @@ class _SchemaCodec(Codec[dict[str, Any]]):
         self._shown_json = encode_json(schema)
         self._validator = validator
 
+    def for_keys(self) -> None:
+        pass
+
     def parse_json(self, data: Text) -> dict[str, Any]:
         try:
             value: object = from_json(data)

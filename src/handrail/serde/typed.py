@@ -27,7 +27,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, t
 from handrail.errors import DumpError, ParseError
 from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
-from handrail.serde.build import Built, build
+from handrail.serde.build import Built, build, reader_for_keys
 from handrail.serde.core_schemas import Core, cached, check_stored_unions
 from handrail.serde.formatting import (
     MOST_FAULTS,
@@ -99,14 +99,23 @@ class Codec(Generic[T]):
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
         """The codec of the same type that shows another schema, with other descriptions."""
         # The validators are those of this codec, so nothing is built again.
+        return self._with(_shown_json=to_json(schema))
+
+    def _with(self, **attributes: object) -> Codec[T]:
         changed = copy.copy(self)
-        changed._shown_json = to_json(schema)  # noqa: SLF001 - of a copy of this codec
+        for name, value in attributes.items():
+            setattr(changed, name, value)
         return changed
 
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
         return cast("dict[str, Any]", from_json(self._shown_json))
+
+    def for_keys(self) -> Codec[T] | None:
+        """The codec that reads arguments for keys, if that differs: see `handrail.serde.build`."""
+        read = _reader_for_keys(self.kind)
+        return None if read is None else self._with(_validate=read)
 
     def parse_json(self, data: Text) -> T:
         """Parses strictly: `"7"` is not an integer, and `true` is not a number.
@@ -356,6 +365,11 @@ def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpErr
 
 _build: Final = cached(build)
 _recheck: Final = cached(partial(closed_adapter, recheck=True))
+
+
+@cached
+def _reader_for_keys(kind: object) -> Callable[..., Any] | None:
+    return reader_for_keys(_build(kind, "validation").adapter)
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:

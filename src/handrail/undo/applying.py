@@ -133,7 +133,7 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
     undone: list[tuple[UndoStep, ToolMessage]] = []
     failed: tuple[UndoStep, ToolMessage] | None = None
     for step, call, environment in calls:
-        approved = replace(environment, approver=lambda _: True)  # the plan is approved, as a whole
+        approved = replace(environment, approver=_approve_each)
         message = done.get(step.ref) or await invoke(call, step.ref.reply, approved, ASYNC)
         if not message.success:
             failed = step, message
@@ -141,6 +141,10 @@ async def apply(plan: UndoPlan, *, partial: bool = False, approver: Approver | N
         undone.append((step, message))
         reached("undo-call-done")
     return await ASYNC.in_thread(bind(_settle, UndoReport(plan, tuple(undone), failed)))
+
+
+def _approve_each(_: ApprovalRequest) -> bool:
+    return True  # the plan is approved, as a whole
 
 
 def _find_done(plan: UndoPlan) -> dict[CallRef, ToolMessage]:

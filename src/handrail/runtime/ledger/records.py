@@ -3,12 +3,12 @@
 | what is recorded of the arguments | the JSON |
 |---|---|
 | the arguments as the tool parsed them | an object: the arguments |
-| and what the model wrote, where a person or a hook has changed it | `{"arguments": {}, "written": {}}` |
+| and what the model wrote, where a person, a hook or a default has changed it | `{"arguments": {}, "written": {}}` |
 | either of them, if it has more than 32 KiB | a string in parentheses: its length in bytes, and its SHA-256 |
 | what cannot be shown | a string in parentheses: the reason |
 
-Secrets are masked in both (`handrail.serde.Masking`). Arguments that look like the second row are recorded as in that
-row, without `"written"`, so that a record is unambiguous.
+Secrets are masked in both (`handrail.serde.Masking`). Arguments that
+look like the second row are recorded as in that row, without `"written"`, so that a record is unambiguous.
 
 The value of a result is recorded as the JSON that the tool's result type writes. The parts of a result are recorded
 around its value: `{"$parts": [...], "value": ...}`.
@@ -60,11 +60,11 @@ class RecordedArguments(NamedTuple):
     words: Any = None
 
 
-def recorded_arguments(call: ToolCall, params: object, masking: Masking) -> bytes:
-    """The record of the arguments of a call, also as the model wrote them if that was changed. Never raises."""
+def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, words: bool = False) -> bytes:
+    """The record of the arguments of a call, with `words` also what the model wrote. Never raises."""
     try:
         arguments = b"{}" if params is None else masking.json(params)
-        written = _words(call, arguments, masking) if call.written is not None else None
+        written = _words(call, arguments, masking) if words or call.written is not None else None
         if written is not None:
             return b'{"arguments":%s,"written":%s}' % (_bounded(arguments), _bounded(written))
         is_pair = arguments.startswith(b'{"arguments":') and _is_pair(json.loads(arguments))
@@ -91,8 +91,9 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
 
 
 def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
+    arguments = record.arguments if record.words is None else record.words
     try:
-        return digest(tool.parse(record.arguments))
+        return digest(tool.parse(record.arguments) if tool.key_codec is None else tool.key_params(arguments, None))
     except (DumpError, ParseError):
         return ""
 

@@ -233,6 +233,11 @@ class ForeignTool(Tool[Any, Any]):
             raise self.misfit
         return arguments
 
+    @property
+    @override
+    def key_codec(self) -> None:
+        """None: the arguments are as PydanticAI has validated them."""
+
     @override
     def with_secrets(self, params: object) -> object:
         """The arguments of the current call, with the secrets that validation has created."""
