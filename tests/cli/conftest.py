@@ -29,8 +29,9 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ended_by_default() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the processes that a test starts, also if it runs under `nohup`."""
+    """Signals end the processes that a test starts, also if it runs under `nohup` or in the background."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

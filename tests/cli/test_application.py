@@ -159,6 +159,24 @@ def test_without_the_driver_the_command_says_what_to_install() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+OTHER_EXTRAS = "mcp mcp_types uvicorn starlette jinja2 markupsafe pydantic_ai ruamel jsonschema psycopg procrastinate"
+WITH_CLI_ALONE = dict.fromkeys(("bogus", "sesions list", "--versio", "--versio --store a"), 2) | dict.fromkeys(
+    ("proxy --help", "serve --help", "proxy -- server", "serve tools.py:TOOLS", "view --store sqlite:///a.db"), 1
+)
+
+
+@pytest.mark.parametrize("line, code", WITH_CLI_ALONE.items())
+def test_without_other_extras_a_command_names_its_own(line: str, code: int, wording: Wording) -> None:
+    """A wrong command line needs no other extra, and a command that does says which."""
+    program = (
+        f"import sys; sys.modules |= dict.fromkeys({OTHER_EXTRAS.split()}); from handrail.cli import main; "
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    words = (sys.executable, "-c", program, *line.split())
+    done = subprocess.run(words, capture_output=True, check=False, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", wording)
+
+
 NEEDLESS = [
     (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
     (["check", "--help"], ["pydantic_ai", "handrail.agents", "handrail.cli.ledger"]),
@@ -276,7 +294,11 @@ def test_without_a_name_the_index_lists_all_pages(handrail: Command) -> None:
 NAMED_PAGES = [
     *(("how-to/write-a-tool", "how-to/write-a-tool.md"), ("docs/../Write-A-Tool.md", ""), ("../README", "")),
     *(("Write-A-Tool.md", "how-to/write-a-tool.md"), ("operate", "")),
-    ("decisions", "contributing/decisions/README.md"),
+    *(
+        ("decisions", "contributing/decisions/README.md"),
+        ("readme", "../README.md"),
+        ("CHANGELOG.md", "../CHANGELOG.md"),
+    ),
 ]
 
 

@@ -321,8 +321,8 @@ def test_second_ctrl_c_ends_a_worker_at_once(url: str, shop: Path, begun: int, s
         os.read(begun, 1)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "Stopping" not in process.stderr.readline():
-            pass
+        while "Stopping" not in (line := process.stderr.readline()):
+            assert line, f"it has ended with {process.wait()}"
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=60)[1]
     assert (process.returncode, err) == (130, "")

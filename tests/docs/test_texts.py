@@ -332,7 +332,7 @@ def test_the_pages_have_no_known_misspelling() -> None:
     assert mistakes([*PAGES, ROOT / "CHANGELOG.md"], ROOT) == []
 
 
-MOST_WORDS = 64_850
+MOST_WORDS = 64_950
 
 
 BUDGETED = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]

@@ -192,7 +192,7 @@ def test_handler_left_behind_in_a_live_process_is_waited_for(
     assert (call.call, call.tool, call.state, call.key) == (CALL, "pay", "running", claim.row.key)
     assert call.lease_until == until
     assert call.owner == ""
-    (record,) = caplog.records
+    (record,) = [one for one in caplog.records if one.name == "handrail.session"]
     assert record.getMessage() == f"session {SESSION}: {call}"
     shown = str(call).replace(until.isoformat(timespec="seconds"), "<until>")
     assert shown == wording

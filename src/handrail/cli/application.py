@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnusedCliTokensError
 from rich.console import Console
 
 from handrail import __version__
@@ -169,7 +169,9 @@ def _run(argv: Sequence[str]) -> int:
         # Only the words that name a command: the others may contain the password of a store.
         words = app.parse_commands(argv)[0]
         more = "there are more words than arguments; put a text with spaces in quotes"
-        text = more if isinstance(error, UnusedCliTokensError) else error
+        text: object = more if isinstance(error, UnusedCliTokensError) else error
+        if isinstance(error, UnknownCommandError) and not words:
+            text = _unknown_text(argv)
         if isinstance(error, OverflowError):
             text = f"a number, a time or a span of time is too large: {error}"
         Screen().fault(f"{text} (see {' '.join(('handrail', *words, '--help'))})")
@@ -178,6 +180,15 @@ def _run(argv: Sequence[str]) -> int:
         raise
     except (HandrailError, ImportError, OSError, UnicodeError) as error:
         show_traceback(Screen(), error)
-        Screen().fault(str(error))
+        # The module of a command names the extra that it needs; cyclopts raises another error from that one.
+        Screen().fault(str(error.__cause__ if type(error.__cause__) is ImportError else error))
         return USAGE if isinstance(error, DocumentError) else FAILED
     return code if isinstance(code, int) else 0
+
+
+def _unknown_text(argv: Sequence[str]) -> str:
+    # The text of cyclopts lists the commands, for which it imports each, and some need other extras.
+    from handrail.serde.formatting import nearest  # noqa: PLC0415 - a help needs none of it
+
+    near = nearest(argv[0], (*_COMMANDS, "--help", "--version"))
+    return f"there is no command {argv[0]}" + (f"; did you mean {near}?" if near else "")

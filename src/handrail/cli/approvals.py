@@ -191,9 +191,7 @@ def _print_resuming(
         approve = "later" if others_open else "ask"
         screen.command(question.command.resuming(question.session_id, store=url, approve=approve))
         if not question.command.folder:
-            screen.say(
-                "How the run was begun is not recorded: name its agent file, its model, and its --root and --rules."
-            )
+            screen.say("How its program began the run is not recorded: name its agent file, model, --root and --rules.")
 
 
 def answer_question(  # noqa: PLR0913 - the options of the command

@@ -180,7 +180,7 @@ class EffectFinding:
         value: If it has: the value of the result, as the tool would return it; a text is quoted. Unless given, a result
             that is recorded keeps its value; of any other it counts as lost.
         ttl: If it has: how long until the same call may run again, such as 36h or 30d, or `never`. A day unless given.
-            The call of an effect without a declared key (`call:...`) never runs again.
+            The call of an effect without a declared key (`call:...`) never runs again: its session has its record.
         why: If it has not: how that is known. With --applied: who has applied it, and how. For people.
     """
 

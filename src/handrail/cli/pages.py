@@ -21,7 +21,7 @@ def installed_pages() -> dict[str, Path]:
                 name = path.parent if path.name == _INDEX else path.with_suffix("")
                 pages.setdefault(name.relative_to(folder).as_posix(), path)
             del pages["."]
-            return pages
+            return pages | {name: folder.parent / f"{name.upper()}.md" for name in ("readme", "changelog")}
     return {}
 
 

@@ -158,8 +158,8 @@ def _agent_questions(
             # Not what the model wrote: a secret is not masked there. A person before a terminal is not shown it either.
             reached=dict(call.reached or {}),
             digest=call.digest,
-            # Of the run of a program no command is recorded; this is the name that `handrail new` gives the agent file.
-            command=commands[-1] if commands else RunCommand(agent_file=f"{call.path[0]}.agent"),
+            # Of the run of a program no command is recorded; `handrail new` gives the agent file this name.
+            command=commands[-1] if commands else RunCommand(agent_file=f"FOLDER/{call.path[0]}.agent"),
             answer=None if record.is_open else answer,
         )
 

@@ -134,13 +134,13 @@ class Prompt(Generic[Out]):
 
     @staticmethod
     def from_tools(tools: Iterable[Tool[Any, Any]]) -> Prompt[Any]:
-        """Creates a prompt whose only section is `ToolsSection(title="Tools", tools=tools)`.
+        """Creates a prompt of one section, `ToolsSection(title="Tools", tools=tools)`; without tools, of none.
 
         Raises:
             PromptValidationError: as for the section and the template.
         """
         section = ToolsSection(title="Tools", tools=tuple(tools))
-        return Prompt(PromptTemplate(ns="handrail", key="tools", sections=[section]))
+        return Prompt(PromptTemplate(ns="handrail", key="tools", sections=[section] if section.tools else []))
 
     def __repr__(self) -> str:
         return f"Prompt({self.name!r})"

@@ -122,7 +122,8 @@ def read_session_page(store: Store, *, state: str = "", text: str = "", after: s
     if state and state not in SESSION_STATES:
         raise InvalidListError(f"state is one of {', '.join(SESSION_STATES)}")
     place, in_use = _read_place(after), store.held_sessions()
-    rows: Iterable[SessionRow] = store.sessions(after=place)
+    faults: list[str] = []
+    rows: Iterable[SessionRow] = skip_unreadable(store.sessions(after=place), faults)
     if state == "running":
         rows = _by_age(store, in_use, place)
     elif state == "unknown":
@@ -136,7 +137,7 @@ def read_session_page(store: Store, *, state: str = "", text: str = "", after: s
         texts = (row.session_id, line.agent, *row.tags, *row.tags.values())
         return line if (not state or state in line.states) and _has_text(text, texts) else None
 
-    return _fill(rows, read, lambda row: _write_place(row.created_at, row.session_id))
+    return replace(_fill(rows, read, lambda row: _write_place(row.created_at, row.session_id)), faults=faults)
 
 
 def _by_age(store: Store, session_ids: Iterable[str], place: ListPlace | None) -> list[SessionRow]:
@@ -211,10 +212,9 @@ def read_question_page(store: Store, *, session: str = "", text: str = "", after
     if session:
         page = ListPage(stored_questions(store, session))
     else:
-        rows = store.sessions(after=_read_place(after))
+        rows = skip_unreadable(store.sessions(after=_read_place(after)), faults)
         groups = _fill(rows, lambda row: read(row) or None, lambda row: _write_place(row.created_at, row.session_id))
         page = ListPage([*chain.from_iterable(groups.rows)], groups.after, groups.reads)
-        faults += groups.faults
     questions = [question for question in page.rows if session or question.answer is None]
     lines = [QuestionLine(question, agents_asking(store, question)) for question in questions]
     fitting = [
@@ -297,14 +297,14 @@ R = TypeVar("R")
 
 
 def _fill(rows: Iterable[R], read: Callable[[R], T | None], write: Callable[[R], str]) -> ListPage[T]:
-    lines, reads, last, faults = list[T](), 0, None, list[str]()
-    for row in skip_unreadable(iter(rows), faults):
+    lines, reads, last = list[T](), 0, None
+    for row in rows:
         if len(lines) == ROWS_OF_PAGE or reads == MOST_READ:
-            return ListPage(lines, "" if last is None else write(last), reads, faults)
+            return ListPage(lines, "" if last is None else write(last), reads)
         last, reads = row, reads + 1
         if (line := read(row)) is not None:
             lines.append(line)
-    return ListPage(lines, "", reads, faults)
+    return ListPage(lines, "", reads)
 
 
 def _write_place(at: datetime, name: str) -> str:

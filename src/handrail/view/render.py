@@ -11,6 +11,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
 from handrail.operations.sessions import name_call
 from handrail.process import process_in_words
 from handrail.readable import clean, clean_lines, fit_text, format_duration, format_json, format_when
@@ -26,12 +29,6 @@ from handrail.view.run_page import CallDetails, CallView, PagePart, Phase, Phase
 
 if TYPE_CHECKING:
     from handrail.view.actions import PageActions
-
-try:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-except ModuleNotFoundError as _error:
-    raise ImportError(f'pages need {_error.name}, not installed here: pip install "handrail[view]"') from _error
 
 LONGEST_TEXT: Final = 20_000
 """The most characters of one text on a page; of the rest the number is said."""

@@ -8,7 +8,7 @@ once.
 from __future__ import annotations
 
 import asyncio
-import math
+import heapq
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -96,32 +96,44 @@ class LocalQueue:
         self._concurrency = concurrency
         self._grace = grace
         self._numbers = count()
-        self._waiting: asyncio.PriorityQueue[tuple[float, int, str]] = asyncio.PriorityQueue()
+        self._waiting: list[tuple[int, int, QueuedRun]] = []
         self._jobs: set[str] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._has_changed = asyncio.Event()
 
     async def work(self, carry_out: CarryOut, stop: asyncio.Event) -> None:
         """See `Queue`."""
+        stopped = asyncio.ensure_future(stop.wait())
+        stopped.add_done_callback(lambda _: self._has_changed.set())
+        while not stop.is_set():
+            self._has_changed.clear()
+            while self._waiting and len(self._running) < self._concurrency:
+                run = heapq.heappop(self._waiting)[2]
+                task = asyncio.create_task(self._work_on(run, carry_out))
+                self._running.add(task)
+                task.add_done_callback(self._end)
+            await self._has_changed.wait()
+        if running := {*self._running}:
+            _, late = await asyncio.wait(running, timeout=self._grace)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
-        async def take_runs() -> None:
-            while session_id := (await self._waiting.get())[2]:
-                try:
-                    await carry_out(session_id)
-                finally:
-                    self._jobs.discard(session_id)
+    async def _work_on(self, run: QueuedRun, carry_out: CarryOut) -> None:
+        try:
+            await carry_out(run.session_id)
+        finally:
+            self._jobs.discard(run.session_id)
 
-        hands = [asyncio.ensure_future(take_runs()) for _ in range(self._concurrency)]
-        await stop.wait()
-        for _ in hands:  # each ends with the first one that it takes
-            self._waiting.put_nowait((-math.inf, next(self._numbers), ""))
-        _, late = await asyncio.wait(hands, timeout=self._grace)
-        for hand in late:
-            hand.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._has_changed.set()
 
     async def sweep(self, due: Sequence[QueuedRun]) -> bool:
         """See `Queue`."""
         for run in due:
             if run.session_id not in self._jobs:
                 self._jobs.add(run.session_id)
-                self._waiting.put_nowait((-run.rank, next(self._numbers), run.session_id))
+                heapq.heappush(self._waiting, (-run.rank, next(self._numbers), run))
+                self._has_changed.set()
         return True

@@ -51,7 +51,7 @@ def test_yes_carries_the_call_out_once(handrail: Command, desk: Desk, wording: W
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines()[:2] == wording
     # A program began the run, so the command is a guess, and says so.
-    assert ran.out.splitlines()[2].startswith("  handrail run desk.agent --store ")
+    assert ran.out.splitlines()[2].startswith("  handrail run FOLDER/desk.agent --store ")
     assert ran.out.splitlines()[3] == wording
     assert desk.world == []
     assert desk.run(Reader(ONE), asker=NOBODY).output == "Done."
@@ -74,7 +74,7 @@ def test_call_of_an_agent_that_was_called_is_answered_in_the_outermost_session(
         ("s", "h1", ["desk", "helper"]),
     ]
     ran = handrail("approvals", "answer", child, "h1", "yes")
-    assert "handrail run desk.agent --approve later --store" in ran.out
+    assert "handrail run FOLDER/desk.agent --approve later --store" in ran.out
     assert [line for line in ran.out.splitlines() if line.startswith("1 ")] == wording
     assert handrail("approvals", "answer", "s", "d2", "yes").code == 0
     assert desk.run(Reader(NESTED), asker=NOBODY).output == "Done."

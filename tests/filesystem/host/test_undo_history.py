@@ -349,6 +349,7 @@ def test_undo_is_described_for_people(done: Done, wording: Wording) -> None:
         assert fs.describe_undo(second, "built").diff == wording
 
 
+@pytest.mark.timeout(600)  # in the full form a hundred processes, each over a tree of its own
 @pytest.mark.parametrize("what,distance", [("several", 19), ("a program between changes", 90)])
 @pytest.mark.parametrize("kept", ["call", "undo"])
 @pytest.mark.short(2)

@@ -40,7 +40,7 @@ from handrail.adapters.pydantic_ai.foreign.calls import (
     foreign_tool,
     read_tool_metadata,
 )
-from handrail.adapters.pydantic_ai.foreign.values import plain_arguments
+from handrail.adapters.pydantic_ai.foreign.values import plain_arguments, replayed_value
 from handrail.adapters.pydantic_ai.replies import CallInHistory, find_call
 from handrail.adapters.pydantic_ai.toolset import asked_by, leave_queue, reaches_pipeline
 from handrail.errors import CallPostponed, ParseError, StoreError
@@ -66,6 +66,7 @@ class PipelineCapability(HandrailCapability):
     """
 
     sends_all_calls: ClassVar[bool] = True
+    warns_of_undeclared: ClassVar[bool] = True
 
     policies: Sequence[ToolPolicy] = ()
     _environments: dict[str, tuple[ToolMetadata, Mapping[str, Any], Environment]] = field(
@@ -93,7 +94,7 @@ class PipelineCapability(HandrailCapability):
         with asked_by(ctx, request.ref):
             message = await self._run(request, call.tool_name, _as_written(call.args), listing)
         if message.success:
-            return ToolReturn(message.result.value, metadata={"replayed": True})
+            return ToolReturn(replayed_value(message), metadata={"replayed": True})
         raise ToolFailed(message.content)
 
     @override
@@ -185,10 +186,12 @@ class ThroughPipeline(WrapperToolset[Any]):
     Attributes:
         unanswered: the toolsets that have not answered a call, by the names of its tools. A function always answers: an
             exception is its answer.
+        undeclared: the tools without a declared effect, of which the log has a warning.
     """
 
     capability: PipelineCapability
     unanswered: dict[str, AbstractToolset[Any]] = field(default_factory=dict[str, AbstractToolset[Any]])
+    undeclared: set[str] = field(default_factory=set[str])
 
     @override
     async def __aexit__(self, *args: object) -> bool | None:
@@ -211,13 +214,23 @@ class ThroughPipeline(WrapperToolset[Any]):
         known reach the pipeline as those of a new reply do. There is no request in between.
         """
         tools = await super().get_tools(ctx)
+        undeclared = set[str]()
         # A wrong declaration is reported before the model sees the tool, and not at its first call.
         for name, tool in tools.items():
-            metadata = read_tool_metadata(tool.tool_def)
-            if metadata.untrusted and tool.tool_def.kind == "external":
-                self.capability.outside_tools[name] = tool.tool_def
+            definition = tool.tool_def
+            metadata = read_tool_metadata(definition)
+            if definition.kind == "external":
+                if metadata.untrusted:
+                    self.capability.outside_tools[name] = definition
+            elif metadata.effect == "state" and metadata.may_act and not metadata.idempotency:
+                undeclared.add(name)
             if metadata.external is not None and metadata.external.apply is not None:
                 check_one_store(name, self.capability.executor.environment)
+        names = ", ".join(sorted(undeclared - self.undeclared))
+        if names and self.capability.warns_of_undeclared:
+            cure = "declare metadata={'effect': 'external'}, or 'read' or 'state'"
+            _log.warning("tools without a declared effect run again after a kill: %s; %s", names, cure)
+        self.undeclared |= undeclared
         last = ctx.messages[-1] if ctx.messages else None
         offers = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and offers is not None:

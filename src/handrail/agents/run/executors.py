@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic_ai import (
     ApprovalRequired,
@@ -284,6 +284,8 @@ class AgentCapability(PipelineCapability):
         output_names: the names of the tools by which the model gives structured answers.
         postponed: the calls of agents whose own calls wait for an answer.
     """
+
+    warns_of_undeclared: ClassVar[bool] = False  # `handrail check` shows the effect of each tool
 
     executors: RunExecutors = field(kw_only=True)
     check_tools: Callable[[], Awaitable[None]] = field(kw_only=True)

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai import ModelRetry, Tool, ToolDefinition, ToolFailed, ToolReturn
+from pydantic_ai import Agent, ModelResponse, ModelRetry, Tool, ToolDefinition, ToolFailed, ToolReturn
+from pydantic_ai.agent import AgentRunResult
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.adapters.mcp_hints import hinted_effect
+from handrail.adapters.pydantic_ai import PipelineCapability, StoredHistory
 from handrail.adapters.pydantic_ai.foreign.calls import ToolMetadata, read_tool_metadata
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError, SecondStoreError
+from handrail.operations.effects import make_finding, settle_effect
 from handrail.prompt import External, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step
-from handrail.store import MemoryStore
+from handrail.store import MemoryStore, SqliteStore
 from handrail.testing import Call, Outcome
 from tests.adapters.kit import (
+    GoneError,
     Note,
+    asks,
     call_by_hand,
     called,
     context,
     events,
+    model,
     noted,
     outcomes,
     pipeline,
@@ -95,7 +103,7 @@ def test_whatever_is_no_hint_says_nothing(annotations: object) -> None:
 DECLARES_READ = ToolMetadata(effect="read", declares_effect=True)
 NOTHING = ToolMetadata(effect="state", concurrent=False, idempotency=None, approval=None)
 GRANTS = {"effect": "read", "concurrent": True, "approval": "allow", "idempotency": {"strategy": "auto"}}
-OTHERS: list[dict[str, Any]] = [{"owner": "billing", "Effect": 7}, {"annotations": None, "meta": None}]
+OTHERS: list[dict[str, Any]] = [{"owner": "billing", "cause": 7}, {"annotations": None, "meta": None}]
 DECLARED: list[tuple[dict[str, Any] | None, ToolMetadata]] = [
     *((said, NOTHING) for said in (None, {}, *OTHERS)),
     ({"annotations": READS}, ToolMetadata(effect="read", approval="ask")),
@@ -132,6 +140,7 @@ WRONG: Mapping[str, dict[str, Any]] = {
     "the settings as a mapping": {"idempotency": {"strategy": "auto"}},
     "a key of a tool that reads": {"effect": "read", "idempotency": ONCE},
     "a contradiction": {"effect": External(repeat_unknown="allow"), "idempotency": IdempotencyConfig()},
+    "a key near the right one": {"effects": "external"},
     "an unknown parameter": {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},
 }
 
@@ -364,3 +373,51 @@ async def test_a_call_without_an_id_cannot_act_outside(wording: Wording) -> None
     assert desk.paid == []
     assert await call_by_hand(capability, FunctionToolset[Any]([desk.pay]), "pay", None, order_id="7") == "paid 7"
     assert [event.call_id for event in events(session)] == ["", ""]
+
+
+async def desk(store: SqliteStore, tools: Sequence[Tool[Any]], *replies: ModelResponse) -> AgentRunResult[Any]:
+    """A run of an agent with these tools on the stored session, begun or resumed."""
+    with Session.open(store, "s") as session:
+        stored = StoredHistory(session, "desk")
+        capability = PipelineCapability(ToolExecutor([], session=session), conversation=stored)
+        agent = Agent(model(*replies), tools=tools, capabilities=[capability])
+        return await agent.run(None if stored.unfinished else "Pay A.", message_history=stored.history)
+
+
+FINDINGS = [{}, {"message": "A is paid, says the bank"}, {"message": "A is paid", "value": b'{"number":17}'}]
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=str)
+async def test_what_a_person_has_found_is_what_the_model_reads(
+    finding: dict[str, Any], tmp_path: Path, wording: Wording
+) -> None:
+    """Of a call that was cut off by the end of its process, and is not made again."""
+
+    async def pay(text: str) -> str:
+        raise GoneError(text)
+
+    tools = [Tool(pay, metadata={"effect": "external"})]
+    with SqliteStore(tmp_path / "s.db") as store:
+        with pytest.raises(GoneError):
+            await desk(store, tools, asks("A", tool="pay"))
+        (row,) = store.rows()
+        settle_effect(store, row, make_finding(row, "happened", **finding))
+        result = await desk(store, tools)
+    assert returns(result.all_messages())["call_0"].model_response_str() == wording
+
+
+async def test_tools_that_declare_no_effect_are_logged_once_in_a_run(
+    caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """Not those that declare one, or a key, or that the program runs itself."""
+
+    async def pay(order_id: str) -> str:
+        return order_id
+
+    declared: list[dict[str, Any]] = [{"effect": "state"}, {"effect": "read"}, {"idempotency": ONCE}]
+    tools = [Tool(pay, name=f"pay_{number}", metadata=metadata) for number, metadata in enumerate(declared)]
+    script = called(Call("pay", {"order_id": "A"}), Call("settle", {"order_id": "A"}))
+    await play(
+        pipeline(Session()), script, tools=[pay, Tool(pay, name="settle", metadata={"approval": "allow"}), *tools]
+    )
+    assert caplog.messages == [wording]

@@ -36,6 +36,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Literal, Never, cast, get_args
 
 from pydantic_ai import (
@@ -134,6 +135,8 @@ def read_tool_metadata(definition: ToolDefinition) -> ToolMetadata:
     options = {name: metadata.get(name, default) for name, default in _OPTIONS.items()}
     declaration.check_options(options | {"timeout": None, "accepts_overrides": True, "sanitizes": False})
     effect: Any = metadata.get("effect")
+    if effect is None and (near := get_close_matches("effect", map(str, metadata), cutoff=0.8)):
+        declaration.refuse(f"its metadata has {near[0]!r}, which nothing reads; write 'effect'.")
     config: IdempotencyConfig | None = metadata.get("idempotency")
     approval: ApprovalDefault | None = metadata.get("approval")
     if approval is not None and approval not in get_args(ApprovalDefault):
@@ -296,8 +299,7 @@ class ForeignCall:
         if not message.success:
             raise ToolFailed(message.content)
         if self._value is _NOTHING:  # the call was answered from a record
-            value = message_content(message) if message.is_changed else advised_value(replayed_value(message), message)
-            return ToolReturn(value, metadata={"replayed": message.replayed})
+            return ToolReturn(replayed_value(message), metadata={"replayed": message.replayed})
         if message.is_changed:
             return with_value(self._value, message_content(message), message.marks)
         return advised_value(self._value, message)

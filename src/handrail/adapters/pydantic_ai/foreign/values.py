@@ -24,7 +24,7 @@ from pydantic_ai import BinaryContent, ToolDefinition, ToolReturn
 from pydantic_ai.messages import TextContent, is_multi_modal_content
 from pydantic_core import from_json, to_json
 
-from handrail.adapters.pydantic_ai.toolset import part_content
+from handrail.adapters.pydantic_ai.toolset import message_content, part_content
 from handrail.prompt import BinaryPart
 from handrail.prompt.tool_result import ContentPart
 from handrail.runtime import ToolMessage
@@ -142,12 +142,16 @@ def with_value(result: object, value: Any, marks: ContentMarks | None = None) ->
 
 
 def replayed_value(message: ToolMessage) -> Any:  # noqa: ANN401 - decoded JSON, with PydanticAI's files
-    """The recorded value of a tool, with its files behind the rest."""
+    """The recorded value of a tool, with its files behind the rest.
+
+    It is what the model reads of the message if the result has a text: a tool has none, but what a person has found.
+    """
     value, parts = message.result.value, message.result.parts
-    if not parts:
-        return value
-    others = value if is_array(value) else () if value is None else (value,)
-    return [*others, *map(part_content, parts)]
+    if message.is_changed or message.result.message:
+        return message_content(message)
+    if parts:
+        value = [*(value if is_array(value) else () if value is None else (value,)), *map(part_content, parts)]
+    return advised_value(value, message)
 
 
 def advised_value(result: object, message: ToolMessage) -> Any:  # noqa: ANN401 - whatever the tool returns
