@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -63,6 +63,7 @@ _ROOT = Path(__file__).parents[1]
 _CONCURRENCY, _THINKING, _HURRYING = 4, 24, 300
 """Runs of a worker at a time; runs for each worker whose model takes time; all runs whose model answers at once."""
 
+_WAITS = (0.2, 0.3, 0.4, 0.5, 0.6)
 _TO_START = timedelta(seconds=2)  # of a worker
 _SETTLED_SECONDS, _WATCHED_SECONDS = 5.0, 20.0
 _WAITING_QUEUE = "waiting"
@@ -75,7 +76,7 @@ async def pay(order: str) -> str:
     return f"{order} is paid"
 
 
-async def _work(task: RunTask, calls: int, seconds: float) -> str:
+async def _work(task: RunTask, calls: int, waits: Sequence[float]) -> str:
     executor, talk = ToolExecutor([pay], session=task.session), task.session.conversation
     while True:
         answers = await executor.answer_async()
@@ -85,20 +86,20 @@ async def _work(task: RunTask, calls: int, seconds: float) -> str:
         made = len(talk) // 2
         if made == calls:
             return "done"
-        if seconds:
-            await asyncio.sleep(random.uniform(0.5, 1.5) * seconds)  # noqa: S311 - no secret
+        if waits:
+            await asyncio.sleep(waits[made])
         call = ToolCall(f"call-{made}", "pay", {"order": f"A-{made}"})
         await talk.append_async({"role": "assistant"}, calls=[call], reply=f"reply-{made}")
 
 
 async def think(task: RunTask) -> str:
-    """Makes five calls, and waits for its model before each."""
-    return await _work(task, 5, 0.4)
+    """Makes five calls, and waits for its model before each: as long as any other run, at other moments."""
+    return await _work(task, 5, random.sample(_WAITS, len(_WAITS)))
 
 
 async def hurry(task: RunTask) -> str:
     """Makes three calls at once."""
-    return await _work(task, 3, 0)
+    return await _work(task, 3, ())
 
 
 async def begin(task: RunTask) -> str:

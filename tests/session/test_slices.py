@@ -105,21 +105,40 @@ def test_appending_grows_the_list_in_place() -> None:
     assert session[Note][len(MANY) :] == (A, B, C, D)
 
 
-def test_nothing_of_a_call_that_was_undone_is_in_the_list_that_grows() -> None:
-    """The next append copies the list once, because others may hold a longer version of it."""
+def test_undoing_cuts_off_what_the_call_appended() -> None:
+    """So that the list is as it was, and the next append grows it in place."""
+    session = filled()
+    items = items_of(session)
+    for _ in range(3):
+        with call(session):
+            session.dispatch(A)
+            session.dispatch(B)
+        assert items == list(MANY)
+    session.dispatch(C)
+    assert items_of(session) is items
+
+
+@pytest.mark.parametrize("hold", [Session.snapshot, Session.fork])
+def test_nothing_is_cut_off_that_somebody_inside_the_call_may_hold(hold: Any) -> None:
+    """Then the next append copies the list once; after that calls are undone as before."""
     session = filled()
     items = items_of(session)
     with call(session):
         session.dispatch(A)
+        held = hold(session)
     session.dispatch(B)
+    assert items[len(MANY) :] == [A]
+    assert items_of(session) is not items
     copied = items_of(session)
-    assert (copied is items, items[len(MANY) :]) == (False, [A])
-    session.dispatch(C)
+    with call(session):
+        session.dispatch(C)
+    session.dispatch(D)
     assert items_of(session) is copied
-    assert session[Note][len(MANY) :] == (B, C)
+    assert session[Note][len(MANY) :] == (B, D)
+    assert held is not None
 
 
-def test_a_call_may_go_back_to_a_snapshot_of_a_call_that_was_undone() -> None:
+def test_nothing_is_cut_off_that_a_call_has_gone_back_to() -> None:
     """A snapshot of an earlier call looks at the same list, further than what is committed."""
     session = filled()
     with call(session):
@@ -200,12 +219,12 @@ def test_threads_that_ask_together_read_once() -> None:
 @given(
     per_entry=st.integers(1, 3),
     acts=st.lists(
-        st.tuples(st.sampled_from(["item", "range", "append", "fail"]), st.integers(-9, 9), st.integers(-9, 9)),
+        st.tuples(st.sampled_from(["item", "range", "append", "cut", "fail"]), st.integers(-9, 9), st.integers(-9, 9)),
         max_size=12,
     ),
 )
 def test_they_are_what_a_list_is(per_entry: int, acts: list[tuple[str, int, int]]) -> None:
-    """Whatever is read and appended, and however often the store fails."""
+    """Whatever is read, appended and cut off, and however often the store fails."""
     read = Reading("abcdefg", per_entry=per_entry)
     items, model = StoredItems(7, read), list("abcdefg")
     for act, one, other in acts:
@@ -213,6 +232,9 @@ def test_they_are_what_a_list_is(per_entry: int, acts: list[tuple[str, int, int]
         if act == "append":
             items.append(str(one))
             model.append(str(one))
+        elif act == "cut":
+            del items[abs(one) :]
+            del model[abs(one) :]
         elif act == "range":
             assert items[one:other] == model[one:other]
         elif act == "item" and -len(model) <= one < len(model):
@@ -228,7 +250,7 @@ def test_they_are_what_a_list_is(per_entry: int, acts: list[tuple[str, int, int]
     assert items[:] == model
     asked = [place for start, stop in read.asked for place in range(start, stop)]
     assert all(start < stop for start, stop in read.asked)
-    if not any(act == "fail" for act, _, _ in acts):
+    if not any(act in {"cut", "fail"} for act, _, _ in acts):
         assert len(asked) == len(set(asked))
 
 

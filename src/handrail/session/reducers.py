@@ -294,7 +294,7 @@ class SessionSlices:
         # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
         if is_rolling_back():
             with self.lock:
-                self.state.restore(snapshot.slices)
+                self.state.undo(snapshot.slices)
         else:
             self.write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
 

@@ -315,7 +315,7 @@ class Session:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
         with self.slices.lock:
-            fork.slices.adopt(self.slices.state.visible(), self.slices.log, self.slices.rules)
+            fork.slices.adopt(self.slices.state.hand_out(), self.slices.log, self.slices.rules)
         return fork
 
     async def fork_async(
@@ -448,7 +448,7 @@ class Session:
     def snapshot(self) -> SessionSnapshot:
         """Returns the STATE slices as this context sees them, in constant time."""
         with self.slices.lock:
-            return SessionSnapshot(self.slices.owner, self.slices.state.visible())
+            return SessionSnapshot(self.slices.owner, self.slices.state.hand_out())
 
     def describe_changes(self, snapshot: SessionSnapshot, /, *, committed: bool) -> Iterator[CallChange]:
         """The slices that have changed since a snapshot, unless their entries say it, as those of a commit do."""

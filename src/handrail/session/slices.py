@@ -15,6 +15,10 @@ What a reader sees
     it has left them, and the slices as they were before it, which others see until it has been committed. A reader that
     finds it committed looks again whether the tuple is still the same, because the writer may have replaced it before.
 
+What a rollback costs
+    A rollback cuts off what its call has appended, so that the next append grows the list in place. What a handler has
+    taken out of its own call, as a snapshot or a fork, may count these items: then the next append copies the list.
+
 A LOG grows with every writer, whatever the outcome of the call, and only `Session.reset` empties it. Its list is never
 copied, but for the first item that a fork adds.
 """
@@ -71,6 +75,14 @@ class StoredItems(Generic[T]):
         """Appends an item."""
         with self._lock:
             self._buffer[1].append(item)
+
+    def __delitem__(self, place: slice) -> None:
+        with self._lock:
+            unread, items = self._buffer
+            if place.start < unread:
+                self._buffer = (place.start, [])
+            else:
+                del items[place.start - unread :]
 
     @overload
     def __getitem__(self, place: int) -> T: ...
@@ -321,12 +333,13 @@ SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
 class StateSlices:
     """The STATE slices of one session. All methods but `visible` are called with the session's lock held."""
 
-    __slots__ = ("now", "owner")
+    __slots__ = ("_end_is_held", "now", "owner")
 
     def __init__(self, owner: SliceOwner, slices: Versions) -> None:
         self.owner: SliceOwner = owner
         # The last writer, the slices as they are for it, and as they were before it.
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
+        self._end_is_held = False  # whether somebody holds versions that the writer has made
 
     def visible(self) -> Versions:
         """The slices as this context sees them: its call's own changes, or what has been committed."""
@@ -338,6 +351,12 @@ class StateSlices:
                 return working if call is not None and call.root is writer else before
             if self.now is now:  # else it was committed with more in it than was read
                 return working
+
+    def hand_out(self) -> Versions:
+        """The slices as this context sees them, for a caller that may keep them."""
+        slices = self.visible()
+        self._end_is_held |= slices is not self.now[2]  # a rollback never cuts those from before the writer
+        return slices
 
     def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
         """Makes sure that a call may write, and separates its changes from what others see.
@@ -363,6 +382,7 @@ class StateSlices:
         if root is not writer:
             committed = working if writer is None or writer.committed else before
             self.now = (root, committed, committed)
+            self._end_is_held = False
             return True
         return False
 
@@ -389,6 +409,18 @@ class StateSlices:
         self.now = (writer, becomes, before)
 
     def restore(self, slices: Versions) -> None:
-        """Restores a snapshot for the writer that `open` admitted, or that is rolled back."""
+        """Restores a snapshot, which its holder keeps, for the writer that `open` admitted."""
         writer, _, before = self.now
+        self._end_is_held = True
+        self.now = (writer, slices, before)
+
+    def undo(self, slices: Versions) -> None:
+        """Restores the snapshot of a transaction that is rolled back; costs what has changed since."""
+        writer, working, before = self.now
+        if not self._end_is_held:
+            for kind, version in slices.items():
+                later = working.get(kind)
+                # A list that was replaced or copied has no items of the later version.
+                if later is not None and later is not version and later.items is version.items:
+                    del version.items[version.length :]
         self.now = (writer, slices, before)
