@@ -50,7 +50,7 @@ def test_units_go_before_calls_and_each_in_the_order_of_asking() -> None:
     for name in ("unit 1", "unit 2", "call 1", "call 2"):
         places.release(held)
         held = asked[name]
-        assert held.done()
+        assert held.turn.done()
     assert places.waiting == 0
 
 
@@ -58,15 +58,15 @@ def test_a_place_that_is_withdrawn_is_passed_over() -> None:
     """One that was given already cannot be withdrawn, but released."""
     places = places_for(1)
     held, withdrawn, following = (places.ask(for_call=True) for _ in range(3))
-    assert not held.cancel()
+    assert not held.turn.cancel()
     places.release(withdrawn)
     assert following.behind_call
     places.release(held)
-    assert following.done()
+    assert following.turn.done()
     assert places.is_used_by_calls()
     places.release(following)
     assert not places.is_used_by_calls()
-    assert places.ask().done()
+    assert places.ask().turn.done()
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -82,7 +82,7 @@ def test_no_more_hold_a_place_than_there_are(number: int) -> None:
             place = places.ask(for_call=dice.random() < 0.5)
             if dice.random() < 0.7:
                 places.wait(place)
-            if place.cancel():
+            if place.turn.cancel():
                 continue
             with lock:
                 holding += 1
@@ -98,7 +98,7 @@ def test_no_more_hold_a_place_than_there_are(number: int) -> None:
     assert most <= number
     assert places.waiting == 0
     assert not places.is_used_by_calls()
-    assert [places.ask().done() for _ in range(number + 1)] == [*[True] * number, False]
+    assert [places.ask().turn.done() for _ in range(number + 1)] == [*[True] * number, False]
 
 
 pytestmark = pytest.mark.anyio
@@ -219,7 +219,7 @@ async def test_task_whose_call_ends_while_it_waits_gives_its_place_back(desk: De
                 await waits
             holder.rollback()
     place = desk.driver.call_places.ask()
-    assert place.done()
+    assert place.turn.done()
     desk.driver.call_places.release(place)
     assert items(desk.store) == []
 

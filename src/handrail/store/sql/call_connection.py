@@ -104,7 +104,7 @@ class CallConnection:
             self._check_call()
             if not self._root.writes and self.driver.one_writer:
                 return None
-            if self._place is None or self._place.cancelled():
+            if self._place is None or self._place.turn.cancelled():
                 self._place = self.driver.call_places.ask(for_call=True)
             return self._place
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -199,16 +200,17 @@ def check_process(process: int, url: str) -> None:
         )
 
 
-class Place(Future[None]):
-    """A place that was requested for a call or a unit; done when it is given, cancelled when it is withdrawn before.
+_GIVEN: Future[None] = Future()
+_GIVEN.set_result(None)
 
-    `behind_call` if it may have to wait for a call.
-    """
 
-    def __init__(self, *, for_call: bool, behind_call: bool) -> None:
-        super().__init__()
-        self.for_call: bool = for_call
-        self.behind_call: bool = behind_call
+@dataclass(slots=True, eq=False)
+class Place:
+    """A place that was requested for a call or a unit; `behind_call` if it may have to wait for a call."""
+
+    for_call: bool
+    behind_call: bool = False
+    turn: Future[None] = _GIVEN  # done when it is given, cancelled when it is withdrawn before
 
 
 class CallPlaces:
@@ -228,31 +230,36 @@ class CallPlaces:
     @property
     def waiting(self) -> int:
         """The number of requests that wait."""
-        return sum(not place.done() for queue in (self._units, self._calls) for place in tuple(queue))
+        return sum(not place.turn.done() for queue in (self._units, self._calls) for place in tuple(queue))
 
     def is_used_by_calls(self) -> bool:
         """Tests whether a call holds a place, or waits for one."""
         holds = any(place.for_call for place in tuple(self._holders))
-        return holds or any(not place.done() for place in tuple(self._calls))
+        return holds or any(not place.turn.done() for place in tuple(self._calls))
 
     def ask(self, *, for_call: bool = False) -> Place:
         """Requests a place, which is given as soon as there is one; to be released in any case."""
         with self._lock:
-            place = Place(for_call=for_call, behind_call=self.is_used_by_calls())
-            (self._calls if for_call else self._units).append(place)
-            self._give()
+            if len(self._holders) < self._number and not (self._units or self._calls):
+                place = Place(for_call)
+                self._holders.add(place)
+            else:
+                place = Place(for_call, self.is_used_by_calls(), Future())
+                (self._calls if for_call else self._units).append(place)
+                self._give()
         return place
 
     def wait(self, place: Place) -> None:
         """Blocks this thread until a place is given or withdrawn, or `busy` has passed; `check` says which."""
-        is_refused = place.behind_call and not may_wait_for_calls()
-        with suppress(TimeoutError, CancelledError):
-            place.result(0.0 if is_refused else self._busy)
+        if place.turn is not _GIVEN:
+            is_refused = place.behind_call and not may_wait_for_calls()
+            with suppress(TimeoutError, CancelledError):
+                place.turn.result(0.0 if is_refused else self._busy)
 
     async def wait_async(self, place: Place) -> None:
         """Waits as `wait` does; the task is suspended meanwhile."""
-        if not place.done():
-            await asyncio.wait((asyncio.wrap_future(place),), timeout=self._busy)
+        if not place.turn.done():
+            await asyncio.wait((asyncio.wrap_future(place.turn),), timeout=self._busy)
 
     def check(self, place: Place) -> None:
         """Withdraws a place that was not given.
@@ -261,7 +268,7 @@ class CallPlaces:
             SessionUseError: it was not given, and this thread runs an event loop.
             StoreUnavailableError: it was not given.
         """
-        if not place.cancel():
+        if place.turn is _GIVEN or not place.turn.cancel():
             return
         if place.behind_call and not may_wait_for_calls():
             raise loop_would_wait(self._url)
@@ -273,7 +280,7 @@ class CallPlaces:
 
     def release(self, place: Place) -> None:
         """Gives a place to the next request; one that was not given yet is withdrawn."""
-        if not place.cancel():
+        if place.turn is _GIVEN or not place.turn.cancel():
             with self._lock:
                 self._holders.discard(place)
                 self._give()
@@ -283,9 +290,9 @@ class CallPlaces:
         for queue in (self._units, self._calls):
             while queue and len(self._holders) < self._number:
                 place = queue.popleft()
-                if place.set_running_or_notify_cancel():
+                if place.turn.set_running_or_notify_cancel():
                     self._holders.add(place)
-                    place.set_result(None)
+                    place.turn.set_result(None)
 
 
 def loop_would_wait(url: str) -> SessionUseError:
