@@ -16,7 +16,7 @@ No request is made, and no SDK is imported: a response is an object whose attrib
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -218,8 +218,14 @@ def as_json(value: Any) -> Json:  # noqa: ANN401 - of an SDK
     if isinstance(value, dict):
         return cast("Json", to_jsonable_python(escaped_within(value), inf_nan_mode="null"))
     # What a helper of the SDK has parsed for the program is not a field of the API.
-    own = getattr(value, "__api_exclude__", None)
+    own = value.__api_exclude__ if _may_be_parsed(cast("object", type(value))) else None
     return cast("Json", value.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=own, warnings=False))
+
+
+@lru_cache
+def _may_be_parsed(kind: object) -> bool:
+    # Found once: what a class of pydantic does not have takes a microsecond to be missed.
+    return hasattr(kind, "__api_exclude__")
 
 
 def _words(messages: Sequence[Any], kind: Literal["text", "refusal"]) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -23,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_guarded(lambda: _run(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as interrupt:  # while modules are imported, or while a command runs
         return interrupt_exit_code(interrupt)
+    finally:
+        if argv is None:  # the process ends, and Python would search all that it has imported for garbage
+            gc.freeze()
 
 
 def _run(words: Sequence[str]) -> int:

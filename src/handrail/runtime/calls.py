@@ -185,10 +185,6 @@ class _Column(NamedTuple):
     read: Callable[[Any], Any] | None = None
 
 
-def _times_json(times: Iterable[datetime]) -> list[str]:
-    return [time.isoformat() for time in times]
-
-
 def _load_times(texts: Iterable[str]) -> tuple[datetime, ...]:
     return tuple(map(datetime.fromisoformat, texts))
 
@@ -221,7 +217,7 @@ _COLUMNS = (
     _Column("trace", "trace"),
     _Column("decisions", "decisions", read=tuple),
     _Column("undo", "undo", read=tuple),
-    _Column("times", "times", _times_json, _load_times),
+    _Column("times", "times", read=_load_times),
     _Column("may_act", "may_act"),
 )
 _IN_EACH = ("id", "name", "message", "success", "session_id", "at", "final")

@@ -113,9 +113,8 @@ class ConversationPart:
     @property
     def has_reply(self) -> bool:
         """Returns whether one of the messages is a reply of the model, as far as their form says so."""
-        replies = (message for message in self.messages if is_object(message))
         return bool(self.calls) or any(
-            message.get("kind") == "response" or message.get("role") == "assistant" for message in replies
+            one.get("kind") == "response" or one.get("role") == "assistant" for one in filter(is_object, self.messages)
         )
 
     @property

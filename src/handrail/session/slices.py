@@ -79,10 +79,7 @@ class StoredItems(Generic[T]):
     def __delitem__(self, place: slice) -> None:
         with self._lock:
             unread, items = self._buffer
-            if place.start < unread:
-                self._buffer = (place.start, [])
-            else:
-                del items[place.start - unread :]
+            del items[place.start - unread :]  # what was appended, and so never what is still in the store
 
     @overload
     def __getitem__(self, place: int) -> T: ...
@@ -339,7 +336,7 @@ class StateSlices:
         self.owner: SliceOwner = owner
         # The last writer, the slices as they are for it, and as they were before it.
         self.now: tuple[Transaction | None, Versions, Versions] = (None, slices, slices)
-        self._end_is_held = False  # whether somebody holds versions that the writer has made
+        self._end_is_held = False  # whether versions that the writer has made are held outside
 
     def visible(self) -> Versions:
         """The slices as this context sees them: its call's own changes, or what has been committed."""

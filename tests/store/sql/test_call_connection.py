@@ -481,7 +481,7 @@ def test_call_that_waits_for_a_place_is_undone_at_once(tmp_path: Path) -> None:
             second.rollback()
             assert isinstance(waiting.exception(), errors.TransactionClosedError)
             first.rollback()
-        assert driver.call_places.ask().done()
+        assert driver.call_places.ask().turn.done()
 
 
 def test_call_is_refused_if_others_keep_their_places_for_too_long(tmp_path: Path, wording: Wording) -> None:

@@ -39,6 +39,7 @@ own, as the `HostFilesystem` of a shell. The product of a provider under another
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
@@ -80,7 +81,7 @@ _SETS: Final = tuple(item.name for item in fields(PathFilter))
 class RulePaths:
     """The paths that a rule on paths fits, and what lies in them; a `handrail.filesystem.path_filters.PathSet`."""
 
-    __slots__ = ("_exact", "_folded", "_why", "rule")
+    __slots__ = ("_globs", "_literal", "_why", "rule")
 
     def __init__(self, verdict: Verdict, rule: Rule) -> None:
         """Takes the glob of a rule that has one argument, and is in the list of a verdict."""
@@ -91,8 +92,9 @@ class RulePaths:
         # The folder itself is meant by `folder/**` too, so both forms are kept.
         short = shortest(pattern)
         patterns = dict.fromkeys((short, short.removesuffix("/**") or pattern))
-        self._exact = [glob(text, "wide", above=True) for text in patterns]
-        self._folded = [glob(folded(text), "wide", above=True) for text in patterns]
+        # The longest text between wildcards of the shorter form, up to the first set: each path that fits has it.
+        self._literal = max(re.split(r"(?s)\[.*|[*?]+/?", folded(short.removesuffix("/**"))), key=len)
+        self._globs = [(glob(text, "wide", above=True), glob(folded(text), "wide", above=True)) for text in patterns]
 
     def __eq__(self, other: object) -> bool:
         # Filters are compared, so that `filtered` returns the same filesystem for an equal filter. `_why` has the place
@@ -106,8 +108,10 @@ class RulePaths:
         """The rule, if it fits a path or a folder that the path lies in; see `PathSet.why`."""
         # `folded` unifies case and composition, as on file systems that do not distinguish them.
         plain = folded(path)
-        fits = any(exact(path) for exact in self._exact) or any(as_folded(plain) for as_folded in self._folded)
-        return self._why if fits else None
+        # A walk asks each rule about each path, and few paths have its literal.
+        if path.isascii() and self._literal not in plain:
+            return None
+        return self._why if any(exact(path) or as_folded(plain) for exact, as_folded in self._globs) else None
 
 
 def rule_filter(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode, *, prefix: str = "") -> PathFilter:
