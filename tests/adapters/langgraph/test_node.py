@@ -206,12 +206,11 @@ class FailsOnce:
 
 @MODES
 @pytest.mark.parametrize("sends", [False, True])
-def test_mistake_fails_the_node_when_the_other_calls_have_ended(
-    store: Store, bank: Bank, mode: Mode, sends: bool
-) -> None:
+def test_mistake_fails_the_node_after_the_other_calls(store: Store, bank: Bank, mode: Mode, sends: bool) -> None:
     """Executed again, the node answers these from their records; the model is not asked again.
 
-    With `Send` each call is a task of its own, and an asynchronous graph cancels those that run when one fails.
+    With `Send` each call is a task of its own, and an asynchronous graph cancels those that run when one fails: what
+    had begun then is unknown, and is not paid again.
     """
     app = App(make_node(store, bank.pay, note, policies=[FailsOnce()]), [ask(PAY, NOTE, PAY_OTHER)], mode, sends)
     with pytest.raises(InvalidReturnError):
@@ -219,8 +218,11 @@ def test_mistake_fails_the_node_when_the_other_calls_have_ended(
     assert sends or bank.paid == ["A-1", "A-2"]
     app.run(None)
     assert (len({*bank.paid}), app.asked) == (len(bank.paid), 2)
+    results = ["A-1 is paid", "noted: x", "A-2 is paid"]
     if not (sends and mode == "ainvoke"):
-        assert (app.texts, sorted(bank.paid)) == (["A-1 is paid", "noted: x", "A-2 is paid"], ["A-1", "A-2"])
+        assert (app.texts, sorted(bank.paid)) == (results, ["A-1", "A-2"])
+    with Session.open(store, "chat-17") as session:
+        assert len({*app.texts} & {*results}) + len(session.open_calls) == len(app.texts) == len(results)
 
 
 @MODES
